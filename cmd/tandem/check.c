@@ -11,6 +11,7 @@
 #include "auto_mesh.h"
 #include "check_pipeline.h"
 #include "check_plan.h"
+#include "graph/backend_auto.h"
 #include "graph/draw.h"
 #include "session.h"
 #include "train/memory.h"
@@ -26,8 +27,7 @@ static void print_gpu(const td__session *s, size_t needed)
 #if TD_CUDA
     td__cuda_kind kind;
     char a[TD__HUMAN], b[TD__HUMAN];
-    const char *backend = s->opts.backend;
-    if (!backend || strcmp(backend, "cuda") != 0 || td__cuda_describe(0, &kind))
+    if (td__backend_traits(s->opts.backend).on_processor || td__cuda_describe(0, &kind))
         return;
     printf("  of the GPU's memory: %s of %s (%s)%s\n", td__human_bytes((double)needed, a),
            td__human_bytes((double)kind.memory, b), kind.name,

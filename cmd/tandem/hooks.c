@@ -130,7 +130,7 @@ static void await(td__hooks *h, const char *event, int ms, bool ended)
         h->running = 0;
 }
 
-static void beside(td__hooks *h, const char *event, const char *command)
+static void in_background(td__hooks *h, const char *event, const char *command)
 {
     if (!command)
         return;
@@ -158,7 +158,7 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     h->loss = e->loss;
     h->epoch = h->steps_per_epoch ? e->step / h->steps_per_epoch : 0;
     if (h->steps_per_epoch && e->step % h->steps_per_epoch == 0)
-        beside(h, "epoch", h->commands->epoch);
+        in_background(h, "epoch", h->commands->epoch);
     return h->next && h->next->step ? h->next->step(h->next, e) : TD_OK;
 }
 
@@ -167,7 +167,7 @@ static td_status on_eval(td__observer *o, const td__eval_event *e)
     td__hooks *h = (td__hooks *)o;
 
     if (e->best)
-        beside(h, "best", h->commands->best);
+        in_background(h, "best", h->commands->best);
     return h->next && h->next->eval ? h->next->eval(h->next, e) : TD_OK;
 }
 

@@ -14,10 +14,23 @@
 static const struct {
     const char *name;
     td_status (*create)(td_backend **out);
+    td_backend_traits traits;
 } BACKENDS[] = {
-    {"cpu", td__cpu_create}, {"ref", td__ref_create},   {"null", td__null_create},
-    {"far", td__far_create}, {"cuda", td__cuda_create},
+    {"cpu", td__cpu_create, {.host_reads = true, .on_processor = true}},
+    {"ref", td__ref_create, {.host_reads = true, .on_processor = true}},
+    {"null", td__null_create, {.host_reads = true, .on_processor = true}},
+    {"far", td__far_create, {.on_processor = true}},
+    {"cuda", td__cuda_create, {0}},
 };
+
+td_backend_traits td__backend_traits(const char *name)
+{
+    size_t length = name ? strcspn(name, ":") : 0; /* "cuda:1" */
+    for (int i = 0; i < TD_LEN(BACKENDS); i++)
+        if (strlen(BACKENDS[i].name) == length && !strncmp(BACKENDS[i].name, name, length))
+            return BACKENDS[i].traits;
+    return BACKENDS[0].traits;
+}
 
 td_status td__backend_create(const char *name, td_backend **out)
 {

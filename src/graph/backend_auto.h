@@ -1,10 +1,20 @@
-/* backend_auto.h -- which backend a job gets that leaves the choice to the machine, and what bits
- * belong to besides the processor. */
+/* backend_auto.h -- backends by name: what is known of one, which one a job gets that leaves the
+ * choice to the machine, and what bits belong to besides the processor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_BACKEND_AUTO_H
 #define TD_GRAPH_BACKEND_AUTO_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* What is known of a backend by its name, before there is one. */
+typedef struct td_backend_traits {
+    bool host_reads;   /* the host may read and write the memory of its device */
+    bool on_processor; /* kernels run on threads of the host: ranks there share them, and bits
+                        * belong to the kind of processor */
+} td_backend_traits;
+
+td_backend_traits td__backend_traits(const char *name); /* NULL, or an unknown one: as cpu */
 
 /* What "auto" stands for on this machine: "cuda" where a GPU can be used, else "cpu". */
 const char *td__backend_auto(void);

@@ -40,7 +40,7 @@ struct td__mirror {
     uint64_t there[MOST_KEPT]; /* steps: what a run before has left, then those sent, in order */
     int n_there, n_left;       /* n_left: of those that a run before has left */
     bool described;            /* job.yaml is there */
-    bool goes_on;              /* a run before has had checkpoints */
+    bool resuming;             /* a run before has had checkpoints */
     td_status st;              /* of the last one */
     char text[1024];
 };
@@ -283,7 +283,7 @@ static td_status send_one(td__mirror *m, const char *name)
 
     if (!m->described) {
         TD_TRY(put_file(m, m->dir, "", "job.yaml"));
-        if (m->goes_on)
+        if (m->resuming)
             look(m);
     }
     m->described = true;
@@ -369,7 +369,7 @@ td_status td__mirror_create(const char *url, const char *dir, int keep, td__obse
     TD_TRY_OR(st, fail, td__mirror_check(url));
     snprintf(m->url, sizeof m->url, "%s", url);
     snprintf(m->dir, sizeof m->dir, "%s", dir);
-    m->goes_on = td__checkpoint_any(dir);
+    m->resuming = td__checkpoint_any(dir);
     TD_TRY_OR(st, fail, td__run_dir_path(dir, ".upload", m->spool));
     if (mkdir(m->spool, 0777) != 0 && errno != EEXIST) {
         st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", m->spool, strerror(errno));

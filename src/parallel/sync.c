@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "coll/comm.h"
+#include "graph/backend_auto.h"
 #include "graph/params.h"
 #include "parallel/plan_follow.h"
 
@@ -197,12 +198,12 @@ td_status td__sync_check_shared(const td__sync_config *c, const td__sync_world *
                        "batch_norm with sync: true cannot be combined with %s: leave one of them "
                        "out",
                        against);
-    if (each > TD__MOST_BESIDE)
+    if (each > TD__MOST_IN_FLIGHT)
         return TD_FAIL(TD_EINVAL,
                        "batch_norm with sync: true: a thread would hold %d micro-batches at once, "
                        "at most %d are possible: lower train.micro_batches (%d), or use more "
                        "threads or ranks",
-                       each, TD__MOST_BESIDE, v->micro_batches);
+                       each, TD__MOST_IN_FLIGHT, v->micro_batches);
     return TD_OK;
 }
 
@@ -264,7 +265,7 @@ td_status td__sync_map(const td__sync_hold *h, int ranks, td__ownership *out, td
 /* Batch norms over all micro-batches: they go in step (step/sync_values.h). */
 static td_status share_values(td__sync *s, td__step_opts *o)
 {
-    o->in_flight = TD__MOST_BESIDE;
+    o->in_flight = TD__MOST_IN_FLIGHT;
     if (s->x.comm)
         TD_TRY(td_comm_split(s->x.comm, 0, 0, &s->peers));
     TD_TRY(td__sync_values_create(o->program, o->micro_batches, s->peers, &s->values));
@@ -408,7 +409,7 @@ td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks
 
 td_status td__sync_needs_host(const td__sync_job *j, const char *key)
 {
-    if (j->backend && (strcmp(j->backend, "far") == 0 || strcmp(j->backend, "cuda") == 0))
+    if (!td__backend_traits(j->backend).host_reads)
         return TD_FAIL(TD_EINVAL,
                        "train.backend %s: %s needs memory that the host reads; set train.backend "
                        "to cpu",

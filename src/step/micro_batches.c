@@ -20,7 +20,7 @@ typedef struct sized {
     int64_t rows; /* 0: free */
     td_program *program;
     td__model_facts facts;
-    td_runner **runners; /* (threads, TD__MOST_BESIDE) NULL until needed */
+    td_runner **runners; /* (threads, TD__MOST_IN_FLIGHT) NULL until needed */
 } sized;
 
 /* The batch being run. */
@@ -32,7 +32,7 @@ typedef struct run {
     td__micro_batch_calls calls;
 } run;
 
-/* A micro-batch that is run beside the others of its batch. */
+/* A micro-batch that is in flight with others of its batch. */
 typedef struct in_step {
     td__micro_batch at;
     td__synced value; /* that it has come to */
@@ -41,7 +41,7 @@ typedef struct in_step {
 struct td__micro_batch_set {
     td__micro_batch_set_opts o;
     td__sync_values *values;
-    in_step *in_step; /* (threads, TD__MOST_BESIDE) with values */
+    in_step *in_step; /* (threads, TD__MOST_IN_FLIGHT) with values */
     int64_t *begins;  /* rows of micro-batches, with values */
     td_params *ps;
     td_comm *comm;
@@ -211,7 +211,7 @@ td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows, const td
 
 int td__micro_batch_runners(const td__micro_batch_set *s)
 {
-    return s->threads * TD__MOST_BESIDE;
+    return s->threads * TD__MOST_IN_FLIGHT;
 }
 
 td_runner *td__micro_batch_runner(td__micro_batch_set *s, int64_t rows, int k)
@@ -257,7 +257,7 @@ bool td__micro_batch_set_now(td__micro_batch_set *s, char *out, size_t max)
 /* The nth runner of a thread; those before it are there. */
 static td_status runner_of(td__micro_batch_set *s, sized *z, int thread, int n, td_runner **out)
 {
-    td_runner **all = &z->runners[thread * TD__MOST_BESIDE];
+    td_runner **all = &z->runners[thread * TD__MOST_IN_FLIGHT];
     if (!all[n]) {
         td_runner *r;
         TD_TRY(n ? td__runner_create_sibling(all[0], &r) : td_runner_create(z->program, s->ps, &r));
@@ -366,8 +366,8 @@ static int first_of(const td__micro_batch_set *s, int thread)
 static td_status take(td__micro_batch_set *s, int thread, int i, td__micro_batch *out, int *n)
 {
     const run *now = &s->now;
-    int beside = s->values ? TD__MOST_BESIDE : now->calls.passed ? now->calls.in_flight : 1;
-    int end = first_of(s, thread + 1), last = end - beside;
+    int in_flight = s->values ? TD__MOST_IN_FLIGHT : now->calls.passed ? now->calls.in_flight : 1;
+    int end = first_of(s, thread + 1), last = end - in_flight;
     last = last > first_of(s, thread) ? last : first_of(s, thread);
     *n = i < last ? 1 : end - i;
     for (int k = 0; k < *n; k++) {
@@ -414,7 +414,7 @@ static td_status run_alone(td__micro_batch_set *s, const td__micro_batch *micro_
     return s->now.calls.after(s->now.calls.user, micro_batch);
 }
 
-static td_status run_beside(td__micro_batch_set *s, const td__micro_batch *micro_batches, int n)
+static td_status run_in_flight(td__micro_batch_set *s, const td__micro_batch *micro_batches, int n)
 {
     const td__micro_batch_calls *c = &s->now.calls;
     bool some = false;
@@ -440,10 +440,10 @@ static td_status run_beside(td__micro_batch_set *s, const td__micro_batch *micro
 static td_status run_range(void *user, int thread)
 {
     td__micro_batch_set *s = user;
-    td__micro_batch micro_batches[TD__MOST_BESIDE];
+    td__micro_batch micro_batches[TD__MOST_IN_FLIGHT];
     for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n) {
         TD_TRY(take(s, thread, i, micro_batches, &n));
-        TD_TRY(micro_batches[0].last && s->now.calls.passed ? run_beside(s, micro_batches, n)
+        TD_TRY(micro_batches[0].last && s->now.calls.passed ? run_in_flight(s, micro_batches, n)
                                                             : run_alone(s, &micro_batches[0]));
     }
     return TD_OK;
@@ -472,13 +472,13 @@ void td__micro_batch_drop_values(td__micro_batch_set *s)
 
 static in_step *in_step_of(const td__micro_batch_set *s, int thread)
 {
-    return s->in_step + thread * TD__MOST_BESIDE;
+    return s->in_step + thread * TD__MOST_IN_FLIGHT;
 }
 
 static td_status begin_in_step(void *user, int thread)
 {
     td__micro_batch_set *s = user;
-    td__micro_batch at[TD__MOST_BESIDE];
+    td__micro_batch at[TD__MOST_IN_FLIGHT];
     int first = first_of(s, thread), n = 0;
     if (first < first_of(s, thread + 1))
         TD_TRY(take(s, thread, first, at, &n));
@@ -553,7 +553,7 @@ static td_status run_in_step(td__micro_batch_set *s)
 /* Runners of the thread for its micro-batches, made before the threads are on their way. */
 static td_status make_runners(td__micro_batch_set *s, int thread)
 {
-    td__micro_batch micro_batches[TD__MOST_BESIDE];
+    td__micro_batch micro_batches[TD__MOST_IN_FLIGHT];
     for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n)
         TD_TRY(take(s, thread, i, micro_batches, &n));
     return TD_OK;

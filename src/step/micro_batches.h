@@ -105,7 +105,7 @@ void td__micro_batch_own_grads(td__micro_batch_set *s);
 /* Some runner that has been made. */
 td_runner *td__micro_batch_any_runner(const td__micro_batch_set *s);
 
-enum { TD__MOST_BESIDE = 16 };
+enum { TD__MOST_IN_FLIGHT = 16 };
 typedef struct td__micro_batch {
     int thread, index;   /* index: in the batch */
     int64_t begin, rows; /* rows of the batch; 0 rows: an empty micro-batch, runner is NULL */
@@ -124,7 +124,7 @@ typedef struct td__micro_batch_calls {
     td__micro_batch_fn *before, *after;
     void *user;
     td__micro_batch_passed_fn *passed; /* NULL: micro-batches are run one after the other */
-    int in_flight;                     /* how many are run side by side: 1 to TD__MOST_BESIDE */
+    int in_flight;                     /* how many are run side by side: 1 to TD__MOST_IN_FLIGHT */
     const size_t *marks;               /* (n_marks) counts to be told of, rising */
     int n_marks;
 } td__micro_batch_calls;

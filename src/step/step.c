@@ -129,7 +129,7 @@ int td__step_threads(int threads, int micro_batches)
         int each = (micro_batches + threads - 1) / threads, levels = 0;
         while (1 << levels < each)
             levels++;
-        int borrowed = each < TD__MOST_BESIDE ? each : TD__MOST_BESIDE;
+        int borrowed = each < TD__MOST_IN_FLIGHT ? each : TD__MOST_IN_FLIGHT;
         if (threads == 1 || threads * (2 * levels + borrowed) + BATCHES_BEFORE <= TD__GRAD_STACK)
             return threads;
     }
@@ -156,7 +156,7 @@ static td_status set_up(td__step_engine *e)
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->stacked = td__calloc(threads * TD__GRAD_RANGE, sizeof *e->stacked);
-    e->borrowed = td__calloc(threads * TD__MOST_BESIDE, sizeof *e->borrowed);
+    e->borrowed = td__calloc(threads * TD__MOST_IN_FLIGHT, sizeof *e->borrowed);
     e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc(head(e) + (size_t)micro_batches, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
@@ -198,7 +198,7 @@ void td__step_set_stream(td__step_engine *e, const td__step_stream *stream)
 
 static td__step_borrowed *borrowed_of(td__step_engine *e, int thread, int place)
 {
-    return &e->borrowed[thread * TD__MOST_BESIDE + place];
+    return &e->borrowed[thread * TD__MOST_IN_FLIGHT + place];
 }
 
 void td__step_engine_destroy(td__step_engine *e)

@@ -32,7 +32,7 @@ struct td__step_engine {
     td__grad_pool *blocks;
     td__grad_stack *stacks;      /* by thread, */
     td__partial *stacked;        /* in (threads, TD__GRAD_RANGE) */
-    td__step_borrowed *borrowed; /* (threads, TD__MOST_BESIDE) */
+    td__step_borrowed *borrowed; /* (threads, TD__MOST_IN_FLIGHT) */
     bool *busy;                  /* by thread: it has micro-batches in this batch */
     td__grad_stack total;        /* of the batches before */
     td__partial in_total[TD__GRAD_STACK];

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/key.h"
 #include "base/text.h"
+#include "graph/backend_auto.h"
 #include "parallel/compress/compressor.h"
 #include "plan/schedule.h"
 #include "train/trainer_impl.h"
@@ -74,7 +75,7 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
-    if (!o->nondeterministic && (!strcmp(backend, "cpu") || !strcmp(backend, "far")))
+    if (!o->nondeterministic && td__backend_traits(backend).on_processor)
         td__text_printf(&text, "processor: %s on %s\n", td__isa_name(td__cpu_isa()),
                         td__cpu_kind());
     if (!o->nondeterministic && t->replica.state.gpu[0])

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/fail.h"
+#include "graph/backend_auto.h"
 #include "graph/walk.h"
 #include "parallel/shard_script.h"
 #include "step/step.h"
@@ -38,17 +39,17 @@ static int threads_of(const estimate *e)
     const td__train_opts *o = &e->t->o;
     int eval = td__micro_batches_default(o->eval_batch);
     int most = o->micro_batches > eval ? o->micro_batches : eval;
-    bool gpu = o->backend && strcmp(o->backend, "cuda") == 0;
+    bool shared = td__backend_traits(o->backend).on_processor; /* by the ranks of a host */
     int threads = e->traits.threads ? e->traits.threads
                   : o->threads      ? o->threads
-                  : gpu             ? 1
-                                    : td__processors() / e->c->ranks;
+                  : shared          ? td__processors() / e->c->ranks
+                                    : 1;
     threads = threads > 1 ? threads : 1;
     return td__step_threads(threads < most ? threads : most, o->micro_batches);
 }
 
 /* Micro-batches that a thread of the busiest rank runs side by side. */
-static int beside_of(const estimate *e)
+static int in_flight_of(const estimate *e)
 {
     const td__trainer *t = e->t;
     int own = (t->o.micro_batches + e->c->ranks - 1) / e->c->ranks;
@@ -323,9 +324,9 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     e.whole = all * sizeof(float);
     e.traits = td__sync_traits_of(&e.sync, &e.world);
     if (td__program_syncs(td__trainer_program(t))) /* all of a thread go in step */
-        e.traits.in_flight = TD__MOST_BESIDE;
+        e.traits.in_flight = TD__MOST_IN_FLIGHT;
     e.threads = threads_of(&e);
-    e.in_flight = beside_of(&e);
+    e.in_flight = in_flight_of(&e);
     TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, t->o.sync.bucket_nbytes));
     td_status st = sum_up(&e);
     td__ownership_fini(&e.map);

@@ -2,10 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/nondeterministic.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "coll/comm.h"
+#include "graph/backend_auto.h"
 #include "train/trainer_impl.h"
 
 /* Ranks on hosts of different sizes run the number of threads that all of them have. */
@@ -25,7 +24,7 @@ static td_status agree_on_threads(td__train_opts *o, int ranks)
 /* Ranks on processors and ranks on GPUs add up their gradients in messages. */
 static td_status agree_on_mixture(td__train_opts *o, int ranks)
 {
-    int32_t most[2], gpu = o->backend && strcmp(o->backend, "cuda") == 0;
+    int32_t most[2], gpu = !td__backend_traits(o->backend).on_processor;
     most[0] = gpu, most[1] = !gpu;
     if (ranks > 1)
         TD_TRY(td_allreduce(o->comm, most, most, 2, TD_I32, TD_REDUCE_MAX, NULL));

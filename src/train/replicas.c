@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/cpu.h"
 #include "base/fail.h"
+#include "graph/backend_auto.h"
 #include "graph/params.h"
 #include "coll/comm.h"
 #include "parallel/data_parallel.h"
@@ -65,7 +66,7 @@ int td__threads_per_rank(const td_comm *comm, const char *backend)
         for (int r = 0; r < td_comm_size(comm); r++)
             here += host_of[r] == host_of[td_comm_rank(comm)];
     }
-    if (backend && strcmp(backend, "cuda") == 0)
+    if (!td__backend_traits(backend).on_processor)
         return 1;
     int threads = td__processors() / here;
     return threads > 1 ? threads : 1;

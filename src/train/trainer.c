@@ -56,11 +56,6 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
     return td__partition_check(o, w);
 }
 
-static bool on_gpu(const td__train_opts *o)
-{
-    return o->backend && strcmp(o->backend, "cuda") == 0;
-}
-
 static td_status resolve(td__trainer *t, const td__train_opts *opts)
 {
     td__train_opts *o = &t->o;
@@ -94,7 +89,9 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(td__nondeterministic_resolve(o));
     td__backend_for(o->backend, td__local_rank(o->comm), t->plan.backend, sizeof t->plan.backend);
     if (!o->micro_batches) {
-        TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch, on_gpu(o), &o->micro_batches));
+        TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch,
+                                        !td__backend_traits(o->backend).on_processor,
+                                        &o->micro_batches));
         if (td__sync_traits_of(&o->sync, &w).own_params) /* each rank learns from its own rows */
             o->micro_batches = td__micro_batches_for(o->batch, o->micro_batches, w.ranks);
     }
@@ -232,7 +229,7 @@ static int most_of_a_rank(td__trainer *t)
     int all = t->o.micro_batches, ranks = td__trainer_ranks(t), even = (all + ranks - 1) / ranks;
     if (!td__program_syncs(td__trainer_program(t)))
         return all;
-    return even > TD__MOST_BESIDE ? even : TD__MOST_BESIDE;
+    return even > TD__MOST_IN_FLIGHT ? even : TD__MOST_IN_FLIGHT;
 }
 
 td_status td__trainer_balance(td__trainer *t)

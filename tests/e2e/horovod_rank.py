@@ -34,8 +34,20 @@ def ask(method, scope, key, body=None):
         raise
 
 
+def meet(rank, peers):
+    """A barrier: peers are the connections of rank 0 to all others, or the others' to rank 0."""
+    if rank == 0:
+        for p in peers:
+            assert p.recv(1) == b"x"
+    for p in peers:
+        p.sendall(b"x")
+    if rank != 0:
+        assert peers[0].recv(1) == b"x"
+
+
 def rendezvous(scope, rank, size, number):
-    """One group: all ranks connect to the first, whose address they have from the store."""
+    """One group: all ranks connect to the first, whose address they have from the store; returns
+    the connections."""
     listener = socket.create_server(("127.0.0.1", 0))
     mine = f"127.0.0.1:{listener.getsockname()[1]}:{number}".encode()
     ask("PUT", scope, str(rank), mine)
@@ -47,21 +59,24 @@ def rendezvous(scope, rank, size, number):
         addresses.append(value.decode())
     assert addresses[rank].encode() == mine
     assert all(a.endswith(f":{number}") for a in addresses), f"{scope}: keys of another round"
-    if rank == 0:  # a barrier, as before the store is finalised
+    if rank == 0:
+        listener.settimeout(30)
         peers = [listener.accept()[0] for _ in range(size - 1)]
-        for p in peers:
-            p.sendall(b"x")
     else:
-        with socket.create_connection(addresses[0].split(":")[:2], timeout=30) as s:
-            assert s.recv(1) == b"x"
+        peers = [socket.create_connection(addresses[0].split(":")[:2], timeout=30)]
+    for p in peers:
+        p.settimeout(30)
+    meet(rank, peers)  # as before the store is finalised
     listener.close()
     ask("DELETE", scope, str(rank))
+    return peers
 
 
 for number in (1, 2):
-    rendezvous("global", env["RANK"], env["SIZE"], number)
+    world = rendezvous("global", env["RANK"], env["SIZE"], number)
     rendezvous("local_" + host, env["LOCAL_RANK"], env["LOCAL_SIZE"], number)
     rendezvous(f"cross_{env['LOCAL_RANK']}", env["CROSS_RANK"], env["CROSS_SIZE"], number)
+    meet(env["RANK"], world)  # hvd.shutdown is agreed on by all: no key of this round is left
 place = ask("GET", "rank_and_size", f"{host}:{env['LOCAL_RANK']}")
 assert place.decode() == ",".join(str(v) for v in env.values()), place
 assert ask("GET", "rank_and_size", "elsewhere:0") == b"-1,-1,-1,-1,-1,-1"

@@ -38,6 +38,9 @@ alike "$source/examples/shakespeare-gpt.yaml" "${text[@]}" --set data.stride=900
     --set model.layers=1 --set train.batch=8
 alike "$source/examples/intents.yaml" --set data.train="$PWD/intents.json" --set train.epochs=2 \
     --set train.batch=4
+alike "$source/examples/pipeline-four-layers.yaml" -n 4 --set data.count=600 --set train.epochs=1
+alike "$source/examples/pipeline-transformer.yaml" -n 2 "${text[@]}" --set data.stride=900 \
+    --set model.layers=2
 alike "$source/tests/dist/jobs/cnn.yaml" -n 2 --set parallel.compress=powersgd
 alike "$source/tests/dist/jobs/cnn.yaml" -n 2 --set train.verify=0.5 --set parallel.transport=tcp
 alike "$source/tests/dist/jobs/gpt.yaml" -n 2:2

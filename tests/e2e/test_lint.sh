@@ -59,7 +59,10 @@ refuses text src/base/a.c "$spdx\n/* $unfinished */\n" 'unfinished'
 refuses text src/base/a.c "$spdx\n/* see docs/none.$md */\n" 'not in the tree'
 refuses text src/base/a.c "$spdx\n/* $host */\n" 'registry'
 refuses text src/base/a.c "$spdx \n" 'blanks at the end'
-refuses text src/base/a.c "$spdx\n$(printf '\\n%.0s' {1..1300})" 'the limit is 1200'
+refuses text src/base/a.c "$spdx\n$(printf '\\n%.0s' {1..600})" 'the limit is 600'
+for i in {1..58}; do printf "%b" "$spdx\n" >src/base/many_$i.c; done
+refuses text src/base/a.c "$spdx\n" 'src/base: 61 files, the limit is 60'
+rm src/base/many_*.c
 refuses text src/base/a.c "$spdx\n/*$(printf '%97s' '')*/\n" '101 columns, the limit is 100'
 refuses layers src/base/a.c "$spdx\n#include \"ops/x.h\"\n" 'base may not include'
 refuses layers src/ops/a.c "$spdx\n#include <dnnl.h>\n" 'is for base only'

@@ -52,8 +52,5 @@ class Report:
         self.errors += 1
         print(f"{path}:{line}: {text}" if line else f"{path}: {text}")
 
-    def warn(self, path, text):
-        print(f"{path}: warning: {text}")
-
     def done(self):
         sys.exit(1 if self.errors else 0)

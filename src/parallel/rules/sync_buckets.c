@@ -13,7 +13,7 @@ int td__sync_buckets_in_flight(const td__sync_config *c, bool late)
     int most = c->in_flight ? c->in_flight : IN_FLIGHT;
     if (late)
         return 1;
-    return most < TD__MOST_BESIDE ? most : TD__MOST_BESIDE;
+    return most < TD__MOST_IN_FLIGHT ? most : TD__MOST_IN_FLIGHT;
 }
 
 /* ---- While backward runs --------------------------------------------------------------------- */

@@ -55,7 +55,7 @@ static bool leaves(int64_t need, int64_t reserved, int64_t free)
 }
 
 /* Does `need` take only what the reserved job does not wait for? */
-static bool beside(const td__sched *s, td__resources need, const job *reserved)
+static bool leaves_room_for(const td__sched *s, td__resources need, const job *reserved)
 {
     td__resources r = reserved->j.need, c = s->o.capacity;
 
@@ -114,7 +114,7 @@ static bool may_launch(const pass *p, const job *j)
     if (!td__sched_within(s->used, j->j.need, s->o.capacity) ||
         !td__sched_within(j->owner->used, j->j.need, j->owner->most))
         return false;
-    if (!p->reserved || beside(s, j->j.need, p->reserved))
+    if (!p->reserved || leaves_room_for(s, j->j.need, p->reserved))
         return true;
     return j->j.time_limit_ms && p->start != INT64_MAX && p->now + j->j.time_limit_ms <= p->start;
 }
