@@ -45,6 +45,5 @@ void td__arena_destroy(td__arena *a);               /* NULL is allowed */
 void *td__arena_alloc(td__arena *a, size_t nbytes); /* NULL when out of memory */
 char *td__arena_strdup(td__arena *a, const char *s);
 char *td__arena_printf(td__arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-size_t td__arena_bytes(const td__arena *a);
 
 #endif

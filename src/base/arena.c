@@ -23,7 +23,6 @@ enum { CHUNK_HEADER = (sizeof(chunk) + ALIGN - 1) / ALIGN * ALIGN };
 struct td__arena {
     chunk *newest;
     size_t next_bytes; /* of the next ordinary chunk */
-    size_t held;       /* bytes in all chunks */
 };
 
 td_status td__arena_create(td__arena **out)
@@ -47,13 +46,12 @@ void td__arena_destroy(td__arena *a)
     td__free(a);
 }
 
-static chunk *add_chunk(td__arena *a, size_t nbytes)
+static chunk *add_chunk(size_t nbytes)
 {
     chunk *c = td__calloc(1, CHUNK_HEADER + nbytes);
     if (!c)
         return NULL;
     c->nbytes = nbytes;
-    a->held += CHUNK_HEADER + nbytes;
     return c;
 }
 
@@ -66,7 +64,7 @@ void *td__arena_alloc(td__arena *a, size_t nbytes)
     chunk *c = a->newest;
     if (!c || c->nbytes - c->used < need) {
         bool large = need > a->next_bytes / 2;
-        c = add_chunk(a, large ? need : a->next_bytes);
+        c = add_chunk(large ? need : a->next_bytes);
         if (!c)
             return NULL;
         if (large && a->newest) { /* behind the newest, whose rest stays usable */
@@ -108,9 +106,4 @@ char *td__arena_printf(td__arena *a, const char *fmt, ...)
     vsnprintf(s, (size_t)len + 1, fmt, ap);
     va_end(ap);
     return s;
-}
-
-size_t td__arena_bytes(const td__arena *a)
-{
-    return a->held;
 }

@@ -199,20 +199,6 @@ td_status td__block_from_file(td__block_cache *c, int64_t block, int slot, bool 
     return TD_OK;
 }
 
-td_status td__block_cache_write_back(td__block_cache *c)
-{
-    const td__block_places *p = &c->level[TD_BLOCK_HOST];
-    int kept = 0;
-    pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < p->touched; i++)
-        if (p->slot[i].block >= 0 && p->slot[i].modified)
-            kept += !td__block_to_file(c, i);
-    pthread_mutex_unlock(&c->lock);
-    return kept ? TD_FAIL(TD_EIO, "%s: no room in the file in %s for %d modified blocks", c->o.name,
-                          folder_of(c), kept)
-                : TD_OK;
-}
-
 int td__block_cache_room(const td__block_cache *c, td__block_level l)
 {
     return c->level[l].n;

@@ -66,8 +66,6 @@ TD_NODISCARD td_status td__block_cache_create(const td__block_cache_opts *o, td_
 void td__block_cache_destroy(td__block_cache *c); /* no set is left; NULL is allowed */
 td__block_counters td__block_cache_count(td__block_cache *c);
 int td__block_cache_room(const td__block_cache *c, td__block_level l); /* in blocks */
-/* All modified blocks are written to the file; they stay in the host level. */
-TD_NODISCARD td_status td__block_cache_write_back(td__block_cache *c);
 int td__block_cache_file(const td__block_cache *c); /* its descriptor; -1: none. For tests */
 
 /* A block of a set. at NULL: absent. level: where it was found; absent: TD_BLOCK_LEVELS. */

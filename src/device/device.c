@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/device.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,11 +120,6 @@ td__device_counters td__device_count(td_device *d)
 /* The memory as its owner gets it, if it was had. */
 static td_status hand_out(td_device *d, td_status st, td_mem *out)
 {
-    if (!st && out->kind == TD_MEM_SHARED && d->ops->share) {
-        st = d->ops->share(out);
-        if (st)
-            td__shared_free(out);
-    }
     if (st) {
         memset(out, 0, sizeof *out);
         return st;
@@ -142,8 +135,8 @@ td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *o
         return TD_FAIL(TD_ENOTSUP, "device %s: other processes cannot open its memory",
                        d->ops->name);
     }
-    *out = (td_mem){.device = d, .kind = kind, .nbytes = nbytes ? nbytes : 1, .fd = -1};
-    return hand_out(d, kind == TD_MEM_SHARED ? td__shared_alloc(out) : d->ops->alloc(d, out), out);
+    *out = (td_mem){.device = d, .kind = kind, .nbytes = nbytes ? nbytes : 1};
+    return hand_out(d, d->ops->alloc(d, out), out);
 }
 
 void td__mem_free(td_mem *m)
@@ -151,32 +144,9 @@ void td__mem_free(td_mem *m)
     td_device *d = m->device;
     if (!d)
         return;
-    if (m->kind == TD_MEM_SHARED && d->ops->unshare)
-        d->ops->unshare(m);
-    if (m->kind == TD_MEM_SHARED)
-        td__shared_free(m);
-    else
-        d->ops->free(m);
+    d->ops->free(m);
     memset(m, 0, sizeof *m);
     td__device_release(d);
-}
-
-td_status td__mem_export(const td_mem *m, int *fd)
-{
-    if (m->kind != TD_MEM_SHARED)
-        return TD_FAIL(TD_EINVAL, "memory of device %s is not shared: it cannot be exported",
-                       m->device->ops->name);
-    *fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
-    if (*fd < 0)
-        return TD_FAIL(TD_EIO, "cannot duplicate the descriptor of shared memory: %s",
-                       strerror(errno));
-    return TD_OK;
-}
-
-td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out)
-{
-    *out = (td_mem){.device = d, .kind = TD_MEM_SHARED, .nbytes = nbytes, .fd = -1};
-    return hand_out(d, td__shared_map(out, fd), out);
 }
 
 td_status td__mem_handle(const td_mem *m, td__mem_ticket *out)
@@ -190,7 +160,7 @@ td_status td__mem_handle(const td_mem *m, td__mem_ticket *out)
 
 td_status td__mem_open(td_device *d, const td__mem_ticket *t, size_t nbytes, td_mem *out)
 {
-    *out = (td_mem){.device = d, .kind = TD_MEM_OPENED, .nbytes = nbytes, .fd = -1};
+    *out = (td_mem){.device = d, .kind = TD_MEM_OPENED, .nbytes = nbytes};
     td_status st =
         d->ops->open_peer
             ? d->ops->open_peer(out, t)
@@ -206,8 +176,8 @@ void td__mem_thin(const td_mem *m)
 
 void td__mem_discard(const td_mem *m, size_t begin, size_t nbytes)
 {
-    TD_ASSERT((m->kind == TD_MEM_SPARSE || m->kind == TD_MEM_OWN) && begin + nbytes <= m->nbytes,
-              "[%zu, %zu) of %zu bytes", begin, begin + nbytes, m->nbytes);
+    TD_ASSERT(m->kind == TD_MEM_OWN && begin + nbytes <= m->nbytes, "[%zu, %zu) of %zu bytes",
+              begin, begin + nbytes, m->nbytes);
     m->device->ops->discard(m, begin, nbytes);
 }
 

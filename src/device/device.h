@@ -5,9 +5,9 @@
  * carried out in order. An event is a point in a stream. A tape is a recorded sequence of work that
  * can be played again. A kernel is a function that a stream carries out.
  *
- * Memory    The host may read and write pinned and shared memory of every device. Memory of other
- *           kinds it may touch only where td__device_host_reads() says so; elsewhere numbers move
- *           by copies, or through td__mem_map(), which costs nothing where the host may read.
+ * Memory    The host may read and write pinned memory of every device. Memory of other kinds it may
+ *           touch only where td__device_host_reads() says so; elsewhere numbers move by copies, or
+ *           through td__mem_map(), which costs nothing where the host may read.
  * Order     Work of one stream is in order; between streams an event makes it so. The host sees
  *           results after it has waited for an event. On `host` work is carried out at once by the
  *           calling thread, in the time of a function call.
@@ -57,8 +57,6 @@ td__device_counters td__device_count(td_device *d);
 typedef enum td_mem_kind {
     TD_MEM_OWN,    /* the device's */
     TD_MEM_PINNED, /* the host's, which the device reaches: for copies */
-    TD_MEM_SHARED, /* the host's, which other processes may map: see td__mem_export() */
-    TD_MEM_SPARSE, /* the device's, in small pages, which can be given back: td__mem_discard() */
     TD_MEM_PEER,   /* the device's, which other processes may open: td__mem_handle() */
     TD_MEM_OPENED, /* such memory of another process: td__mem_open() */
     TD_MEM_KIND_COUNT
@@ -69,15 +67,11 @@ typedef struct td_mem {
     td_mem_kind kind;
     void *at; /* aligned to 64 bytes */
     size_t nbytes;
-    int fd; /* shared: owned */
 } td_mem;
 
 /* Zero-filled. */
 TD_NODISCARD td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *out);
 void td__mem_free(td_mem *m); /* nothing is under way on it; zeroed: nothing to do */
-/* Shared memory as a descriptor, which the caller closes, for a process on the same host. */
-TD_NODISCARD td_status td__mem_export(const td_mem *m, int *fd);
-TD_NODISCARD td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out);
 /* Peer memory as bytes to send to another process on the same host, which may open it if it works
  * with the same processor. TD_ENOTSUP: the device has no such memory, or it is another processor's.
  * What is opened is freed by td__mem_free(), and is best freed before the owner frees it. */

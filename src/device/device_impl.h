@@ -39,10 +39,6 @@ typedef struct td_device_ops {
     td_status (*stream)(td_device *d, td_stream **out); /* td__stream_init()ed */
     void (*stream_destroy)(td_stream *s);
     const td_arith_ops *arith;
-    /* (optional) Memory of the host that other processes map becomes the device's to reach, or
-     * ceases to be. */
-    td_status (*share)(td_mem *m);
-    void (*unshare)(td_mem *m);
     /* (optional) Memory of other processes on the same processor; kinds PEER and OPENED. */
     td_status (*handle)(const td_mem *m, td__mem_ticket *out);
     td_status (*open_peer)(td_mem *m, const td__mem_ticket *t);
@@ -92,10 +88,5 @@ void td__stream_fini(td_stream *s);
 
 /* tape.c: of streams whose device has no tapes of its own. */
 void td__tape_record(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
-
-/* Shared memory of the host, for any device (shared.c). */
-TD_NODISCARD td_status td__shared_alloc(td_mem *m);
-TD_NODISCARD td_status td__shared_map(td_mem *m, int fd);
-void td__shared_free(td_mem *m);
 
 #endif

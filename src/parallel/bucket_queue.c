@@ -170,14 +170,6 @@ td_status td__bucket_queue_wait(td__bucket_queue *q, int k)
     return st;
 }
 
-bool td__bucket_queue_busy(td__bucket_queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    bool busy = q->running || can_run(q);
-    pthread_mutex_unlock(&q->lock);
-    return busy;
-}
-
 void td__bucket_queue_cancel(td__bucket_queue *q)
 {
     pthread_mutex_lock(&q->lock);

@@ -35,8 +35,6 @@ void td__bucket_queue_begin(td__bucket_queue *q);
 void td__bucket_queue_post(td__bucket_queue *q, int k);
 /* Until job k, which has been or will be posted, is done. */
 TD_NODISCARD td_status td__bucket_queue_wait(td__bucket_queue *q, int k);
-/* Are there jobs that are posted but not done? */
-bool td__bucket_queue_busy(td__bucket_queue *q);
 /* Begin no other job, and wait for the one under way, whose collective the caller has aborted. */
 void td__bucket_queue_cancel(td__bucket_queue *q);
 /* Of the jobs of the last step, once they are done; n of them. */

@@ -82,11 +82,3 @@ size_t td__ps_map_count(const td__ps_map *m, int server)
 {
     return m->at[server].end - m->at[server].begin;
 }
-
-size_t td__ps_map_most(const td__ps_map *m)
-{
-    size_t most = 0;
-    for (int s = 0; s < m->servers; s++)
-        most = td__ps_map_count(m, s) > most ? td__ps_map_count(m, s) : most;
-    return most;
-}

@@ -19,6 +19,5 @@ TD_NODISCARD td_status td__ps_map_init(td__ps_map *m, const td_params *ps, int s
 void td__ps_map_fini(td__ps_map *m);
 /* Elements of a shard. */
 size_t td__ps_map_count(const td__ps_map *m, int server);
-size_t td__ps_map_most(const td__ps_map *m); /* of the largest */
 
 #endif

@@ -91,11 +91,6 @@ void td__http_stop(td__http *h)
     curl_multi_wakeup(h->multi);
 }
 
-void td__http_start(td__http *h)
-{
-    atomic_store(&h->stopped, false);
-}
-
 void td__http_response_fini(td__http_response *r)
 {
     td__text_fini(&r->body);

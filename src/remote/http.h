@@ -73,9 +73,8 @@ typedef struct td__http_response {
 
 TD_NODISCARD td_status td__http_create(const td__http_opts *o, td__http **out);
 void td__http_destroy(td__http *h); /* NULL is allowed */
-/* The request under way ends with TD_EABORTED, and so do later ones until td__http_start. */
+/* The request under way ends with TD_EABORTED, and so do all later ones. */
 void td__http_stop(td__http *h);
-void td__http_start(td__http *h);
 
 /* r is initialised here; release it with td__http_response_fini, also after a failure. */
 TD_NODISCARD td_status td__http_perform(td__http *h, const td__http_request *q,

@@ -110,10 +110,7 @@ void td__call_reply(td__call *c, const ProtobufCMessage *m);
 /* Metadata by lower-case name; NULL if the client sent none. Of several values the first. Only
  * while the call is authorized: it is not kept, since streams are many and live long. */
 const char *td__call_metadata(const td__call *c, const char *name);
-td__deadline td__call_deadline(const td__call *c);           /* TD_DEADLINE_NEVER for none */
-const char *td__call_peer(const td__call *c);                /* "127.0.0.1"; for logs and limits */
-const td__grpc_service *td__call_service(const td__call *c); /* never NULL inside handlers */
-const td__grpc_method *td__call_method(const td__call *c);   /* likewise */
+const td__grpc_method *td__call_method(const td__call *c); /* never NULL inside handlers */
 /* Where its client is; false: not known. */
 bool td__call_address(const td__call *c, struct sockaddr_storage *out);
 /* Who its client is and what it may do: set by `authorize`, asked by handlers. `user` is borrowed

@@ -528,21 +528,6 @@ const char *td__call_metadata(const td__call *c, const char *name)
     return NULL;
 }
 
-td__deadline td__call_deadline(const td__call *c)
-{
-    return c->deadline;
-}
-
-const char *td__call_peer(const td__call *c)
-{
-    return c->conn->peer;
-}
-
-const td__grpc_service *td__call_service(const td__call *c)
-{
-    return c->entry ? c->entry->service : NULL;
-}
-
 const td__grpc_method *td__call_method(const td__call *c)
 {
     return c->method;

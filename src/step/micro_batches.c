@@ -44,7 +44,6 @@ struct td__micro_batch_set {
     in_step *in_step; /* (threads, TD__MOST_IN_FLIGHT) with values */
     int64_t *begins;  /* rows of micro-batches, with values */
     td_params *ps;
-    td_comm *comm;
     int threads;
     sized sizes[TD__ROW_PLACES]; /* by place of the cache */
     td__row_cache cache;
@@ -92,15 +91,6 @@ void td__micro_batch_set_destroy(td__micro_batch_set *s)
 void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps)
 {
     s->ps = ps;
-}
-
-void td__micro_batch_set_comm(td__micro_batch_set *s, td_comm *comm)
-{
-    s->comm = comm;
-    for (int i = 0; i < TD__ROW_PLACES; i++)
-        for (int k = 0; s->sizes[i].rows && k < td__micro_batch_runners(s); k++)
-            if (s->sizes[i].runners[k])
-                td__runner_set_comm(s->sizes[i].runners[k], comm);
 }
 
 /* ---- Programs -------------------------------------------------------------------------------- */
@@ -262,7 +252,6 @@ static td_status runner_of(td__micro_batch_set *s, sized *z, int thread, int n, 
         td_runner *r;
         TD_TRY(n ? td__runner_create_sibling(all[0], &r) : td_runner_create(z->program, s->ps, &r));
         td_runner_set_profile(r, s->o.profile);
-        td__runner_set_comm(r, s->comm);
         pthread_mutex_lock(&s->lock);
         all[n] = r;
         pthread_mutex_unlock(&s->lock);

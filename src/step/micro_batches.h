@@ -66,8 +66,6 @@ TD_NODISCARD td_status td__micro_batch_set_create(const td__micro_batch_set_opts
 void td__micro_batch_set_destroy(td__micro_batch_set *s); /* NULL is allowed */
 /* Whose params the runners use (borrowed); before the first run. */
 void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps);
-/* Whom programs with products in pieces ask for the others' (graph/tensor.h); borrowed. */
-void td__micro_batch_set_comm(td__micro_batch_set *s, td_comm *comm);
 /* Values of all micro-batches, which programs have; borrowed. Without it, and after drop, every
  * micro-batch has its own. */
 TD_NODISCARD td_status td__micro_batch_set_values(td__micro_batch_set *s, td__sync_values *values);

@@ -264,16 +264,6 @@ EXPORT cuMemFreeHost(void *at)
     free(at);
     return CUDA_SUCCESS;
 }
-EXPORT cuMemHostRegister_v2(void *at, size_t nbytes, unsigned)
-{
-    remember(at, nbytes);
-    return CUDA_SUCCESS;
-}
-EXPORT cuMemHostUnregister(void *at)
-{
-    forget(at);
-    return CUDA_SUCCESS;
-}
 EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
 {
     std::lock_guard<std::mutex> hold(blocks_lock);

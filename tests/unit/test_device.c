@@ -60,7 +60,7 @@ TEST(memory_is_zero_and_keeps_what_is_written)
     for (int i = 0; i < N; i++)
         from[i] = (unsigned char)(i * 7 + 1);
     EACH_DEVICE(d)
-    for (int kind = 0; kind <= TD_MEM_SPARSE; kind++)
+    for (int kind = 0; kind <= TD_MEM_PINNED; kind++)
         for (int again = 0; again < 2; again++) { /* the second time it may be the same block */
             td_mem m = alloc(d, (td_mem_kind)kind, N);
             CHECK_OK(td__mem_read(d, to, m.at, N));
@@ -126,32 +126,14 @@ TEST(mappings_write_back_what_they_are_for)
     }
 }
 
-TEST(shared_memory_is_seen_by_who_imports_it)
-{
-    EACH_DEVICE(d)
-    {
-        td_mem a = alloc(d, TD_MEM_SHARED, 4096), b, own = alloc(d, TD_MEM_OWN, 64);
-        int fd;
-        CHECK_OK(td__mem_export(&a, &fd));
-        CHECK_OK(td__mem_import(d, fd, a.nbytes, &b));
-        close(fd);
-        memcpy(a.at, "shared", 7);
-        CHECK(a.at != b.at && !strcmp(b.at, "shared"), "not the same memory");
-        td__mem_free(&a);
-        CHECK(!strcmp(b.at, "shared"), "it ended with the first mapping");
-        td__mem_free(&b);
-        CHECK_STATUS(td__mem_export(&own, &fd), TD_EINVAL);
-        td__mem_free(&own);
-    }
-}
-
-TEST(sparse_memory_that_is_discarded_reads_as_zeros)
+TEST(memory_that_is_discarded_reads_as_zeros)
 {
     enum { N = 8 << 20, PAGE = 4096 };
     EACH_DEVICE(d)
     {
-        td_mem m = alloc(d, TD_MEM_SPARSE, N);
+        td_mem m = alloc(d, TD_MEM_OWN, N);
         td__mapping map;
+        td__mem_thin(&m);
         CHECK_OK(td__mem_map(d, m.at, N, TD_MAP_WRITE, &map));
         memset(map.at, 1, N);
         CHECK_OK(td__mem_unmap(&map));
@@ -572,8 +554,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_is_zero_and_keeps_what_is_written),
         cmocka_unit_test(blocks_do_not_overlap),
         cmocka_unit_test(mappings_write_back_what_they_are_for),
-        cmocka_unit_test(shared_memory_is_seen_by_who_imports_it),
-        cmocka_unit_test(sparse_memory_that_is_discarded_reads_as_zeros),
+        cmocka_unit_test(memory_that_is_discarded_reads_as_zeros),
         cmocka_unit_test(a_stream_keeps_its_order_and_copies_arguments),
         cmocka_unit_test(streams_wait_for_events_and_hosts_for_deadlines),
         cmocka_unit_test(the_first_failure_is_told_once),

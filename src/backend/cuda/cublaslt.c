@@ -72,11 +72,6 @@ void td__cublaslt_held(char version[32])
     td__library_version(&library, version);
 }
 
-const char *td__cublaslt_version(const td__cublaslt *lt)
-{
-    return lt ? lt->held.version : NULL;
-}
-
 /* ---- Products -------------------------------------------------------------------------------- */
 
 static void fini(td__cuda_action *action)

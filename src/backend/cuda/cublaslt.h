@@ -9,9 +9,7 @@
  * said once in the log. */
 TD_NODISCARD td_status td__cublaslt_get(td__cublaslt **out);
 void td__cublaslt_release(td__cublaslt *lt); /* NULL is allowed */
-/* "13.0.2" of the library in use; NULL: none. */
-const char *td__cublaslt_version(const td__cublaslt *lt);
-/* Of the one that a backend of this process holds; "": none does. */
+/* "13.0.2", of the library that a backend of this process holds; "": none does. */
 void td__cublaslt_held(char version[32]);
 
 /* As td__cuda_add_product(); TD_ENOTSUP without an error text: not this product. */

@@ -48,11 +48,6 @@ const td__cuda_kind *td__cuda_kind_of(const td_device *d)
     return &((const td__cuda_gpu *)d)->kind;
 }
 
-CUcontext td__cuda_context(const td_device *d)
-{
-    return ((const td__cuda_gpu *)d)->context;
-}
-
 void td__cuda_enter(const td_device *d)
 {
     td__cu.cuCtxSetCurrent(((const td__cuda_gpu *)d)->context);
@@ -135,21 +130,6 @@ static void cuda_discard(const td_mem *m, size_t begin, size_t nbytes)
     uintptr_t from = td__align_up(at + begin, PAGE), to = (at + begin + nbytes) / PAGE * PAGE;
     if (from < to && !source_zero(m->device, (void *)from, to - from))
         td__stream_fail(m->device->stream, TD_EIO, "device cuda: memory cannot be cleared");
-}
-
-static td_status cuda_share(td_mem *m)
-{
-    td__cuda_enter(m->device);
-    return td__cuda_status(
-        td__cu.cuMemHostRegister_v2(m->at, m->nbytes,
-                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-        "shared memory");
-}
-
-static void cuda_unshare(td_mem *m)
-{
-    td__cuda_enter(m->device);
-    td__cu.cuMemHostUnregister(m->at);
 }
 
 bool td__cuda_reaches(const void *at)
@@ -276,8 +256,6 @@ const td_device_ops td__cuda_device = {
     .stream = td__cuda_stream_create,
     .stream_destroy = td__cuda_stream_destroy,
     .arith = &td__arith_cuda,
-    .share = cuda_share,
-    .unshare = cuda_unshare,
     .handle = td__cuda_handle,
     .open_peer = td__cuda_open_peer,
     .timer = td__cuda_timer,

@@ -1,9 +1,8 @@
 /* cuda.h -- the NVIDIA GPUs that the process sees (CUDA_VISIBLE_DEVICES), as devices.
  *
- * Memory comes from the driver through the pool that releases late; pinned memory and memory shared
- * with other processes is the host's, and kernels reach it at the same addresses. A stream is a
- * CUstream: what is launched on it is called at once and puts kernels there (td__cuda_launch). A
- * tape is a CUDA graph.
+ * Memory comes from the driver through the pool that releases late; pinned memory is the host's,
+ * and kernels reach it at the same addresses. A stream is a CUstream: what is launched on it is
+ * called at once and puts kernels there (td__cuda_launch). A tape is a CUDA graph.
  *
  * Kernels are compiled by nvcc into images that the library holds (cmake/cuda.cmake). A kernel has
  * one argument, a struct that C and CUDA code share, and is found by its name. */
@@ -18,7 +17,6 @@
 
 /* The following are for a device of this kind and its streams. */
 const td__cuda_kind *td__cuda_kind_of(const td_device *d);
-CUcontext td__cuda_context(const td_device *d);
 CUstream td__cuda_stream(const td_stream *s);
 /* The calling thread works with the device from now on; calls below do so by themselves. */
 void td__cuda_enter(const td_device *d);

@@ -38,24 +38,15 @@ static void host_close(td_device *d)
     td__free(d);
 }
 
-/* Sparse memory is not kept: what was given back of it would be taken again to be zeroed. */
 static td_status host_alloc(td_device *d, td_mem *m)
 {
-    m->at = m->kind == TD_MEM_SPARSE ? td__alloc_block(m->nbytes)
-                                     : td__pool_blocks_take(((host *)d)->pool, m->nbytes);
-    if (!m->at)
-        return TD_FAIL(TD_ENOMEM, "device host: no memory for %zu bytes", m->nbytes);
-    if (m->kind == TD_MEM_SPARSE)
-        td__block_thin(m->at, m->nbytes);
-    return TD_OK;
+    m->at = td__pool_blocks_take(((host *)d)->pool, m->nbytes);
+    return m->at ? TD_OK : TD_FAIL(TD_ENOMEM, "device host: no memory for %zu bytes", m->nbytes);
 }
 
 static void host_free(td_mem *m)
 {
-    if (m->kind == TD_MEM_SPARSE)
-        td__free_block(m->at, m->nbytes);
-    else
-        td__pool_blocks_give(((host *)m->device)->pool, m->at, m->nbytes);
+    td__pool_blocks_give(((host *)m->device)->pool, m->at, m->nbytes);
 }
 
 static void host_thin(const td_mem *m)

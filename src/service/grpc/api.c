@@ -126,11 +126,6 @@ void td__grpc_api_destroy(td__grpc_api *a)
     td__free(a);
 }
 
-td__grpc *td__grpc_api_server(td__grpc_api *a)
-{
-    return a->server;
-}
-
 const char *td__grpc_api_address(const td__grpc_api *a, int i)
 {
     return i < a->n_addresses ? a->addresses[i] : NULL;

@@ -24,7 +24,6 @@ typedef struct td__grpc_api_opts {
 TD_NODISCARD td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out);
 void td__grpc_api_destroy(td__grpc_api *a); /* NULL is allowed */
 
-td__grpc *td__grpc_api_server(td__grpc_api *a); /* for its counters */
 /* The addresses with the ports that were picked; NULL after the last. */
 const char *td__grpc_api_address(const td__grpc_api *a, int i);
 /* Health says NOT_SERVING, clients are told to go; done is called when all are gone or the time is

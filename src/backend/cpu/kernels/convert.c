@@ -13,13 +13,3 @@ void TD_ISA_SYM(td__f32_to_bf16_array)(td_bf16 *y, const float *x, int64_t n)
 {
     narrow_bf16(y, x, n);
 }
-
-void TD_ISA_SYM(td__f16_to_f32_array)(float *y, const td_f16 *x, int64_t n)
-{
-    widen_f16(y, x, n);
-}
-
-void TD_ISA_SYM(td__f32_to_f16_array)(td_f16 *y, const float *x, int64_t n)
-{
-    narrow_f16(y, x, n);
-}

@@ -10,7 +10,5 @@
 
 TD_ISA_DECLARE(void, td__bf16_to_f32_array, (float *y, const td_bf16 *x, int64_t n));
 TD_ISA_DECLARE(void, td__f32_to_bf16_array, (td_bf16 * y, const float *x, int64_t n));
-TD_ISA_DECLARE(void, td__f16_to_f32_array, (float *y, const td_f16 *x, int64_t n));
-TD_ISA_DECLARE(void, td__f32_to_f16_array, (td_f16 * y, const float *x, int64_t n));
 
 #endif
