@@ -254,10 +254,13 @@ static int start_elastic(td__training *t, int n)
         return td__failure(t->args, st);
     print_head(t, n, "elastic");
     snprintf(run_dir, sizeof run_dir, "--run-dir=%s", dir);
-    if (t->run.session.opts.threads)
-        each = t->run.session.opts.threads;
-    else if (t->run.session.opts.sync.zero > 1) /* ranks that run in step have one */
-        each = 1;
+    const td__train_opts *o = &t->run.session.opts;
+    td__sync_world w = {.ranks = n > 1 ? n : 2, .elastic = true}; /* others may join one rank */
+    int limit = td__sync_traits_of(&o->sync, &w).threads;
+    if (o->threads)
+        each = o->threads;
+    else if (limit)
+        each = limit;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
     char cause[TD_LAUNCH_CAUSE] = "";
     int rc = td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers, more,

@@ -154,7 +154,8 @@ static td_status watch(td__job_run *r, td__trainer *trainer, bool leads)
 static td_status show_model(td__job_run *r)
 {
     td__session *s = &r->session;
-    bool whole = td__trainer_scores_alone(s->trainer) && s->opts.sync.mesh.size[TD_AXIS_TENSOR] < 2;
+    bool whole =
+        td__trainer_scores_alone(s->trainer) && !td__sync_division_of(&s->opts.sync).pieces;
     td_graph *g;
 
     TD_TRY(td__session_graph(s, &g));

@@ -223,16 +223,12 @@ td_status td__session_check_elastic(const td__session *s)
 static td_status scale_by_ranks(td__session *s)
 {
     td__train_opts *o = &s->opts;
-    const int *size = o->sync.mesh.size;
-    int ranks = s->comm ? td_comm_size(s->comm) - o->sync.servers : 1;
-    int together = (size[TD_AXIS_PIPELINE] > 1 ? size[TD_AXIS_PIPELINE] : 1) *
-                   (size[TD_AXIS_TENSOR] > 1 ? size[TD_AXIS_TENSOR] : 1);
+    int ranks = td__sync_replicas(&o->sync, s->comm ? td_comm_size(s->comm) : 1);
 
     if ((!o->batch_per_rank && !o->scale_lr) || s->scaled)
         return TD_OK;
     if (s->members)
         return td__session_check_elastic(s);
-    ranks = ranks / together > 1 ? ranks / together : 1;
     if (o->batch_per_rank)
         o->batch = o->batch_per_rank * ranks;
     if (o->batch_per_rank && o->micro_batches > 0)
@@ -280,7 +276,7 @@ static td_status try_cut(const td__session *s, td_graph *g)
 td_status td__session_check_tensor(td__session *s)
 {
     td_graph *g;
-    if (s->opts.sync.mesh.size[TD_AXIS_TENSOR] < 2)
+    if (!td__sync_division_of(&s->opts.sync).pieces)
         return TD_OK;
     if (td__session_data(s))
         return TD_OK; /* the ranks say what is wrong with it, or have it */

@@ -13,13 +13,10 @@
 
 td_status td__job_run_check_from(const td__job_run *r)
 {
-    const td__train_opts *o = &r->session.opts;
+    const char *split = td__sync_division_of(&r->session.opts.sync).split_params;
 
-    if (!td__job_from(r->session.job))
-        return TD_OK;
-    if (o->sync.zero == 3 || o->sync.mesh.size[TD_AXIS_PIPELINE] > 1)
-        return TD_FAIL(TD_EINVAL, "model.from: not with %s, where no rank has all weights",
-                       o->sync.zero == 3 ? "parallel.zero: 3" : "parallel.pipeline");
+    if (td__job_from(r->session.job) && split)
+        return TD_FAIL(TD_EINVAL, "model.from: not with %s, where no rank has all weights", split);
     return TD_OK;
 }
 

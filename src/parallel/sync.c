@@ -115,6 +115,9 @@ static td_status check_named(const td__sync_ops *rule, const td__sync_config *c,
 td_status td__sync_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     const td__sync_ops *named = NULL;
+    int pieces = c->tensor_pieces;
+    if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
+        return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
     if (c->rule) {
         TD_TRY(td__sync_find(c, w, &named));
         TD_TRY(check_named(named, c, w));
@@ -392,19 +395,6 @@ void td__sync_destroy(td__sync *s)
     td__sync_values_destroy(s->values);
     td_comm_destroy(s->peers);
     td__free(s);
-}
-
-td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks)
-{
-    int size = c->mesh.size[TD_AXIS_TENSOR];
-    td__tensor_cut cut = {.pieces = c->tensor_pieces ? c->tensor_pieces : size,
-                          .ranks = 1,
-                          .packed = size > 1 && !c->compressor};
-    if (size > 1 && ranks % size == 0) { /* else one that only looks at what others have made */
-        cut.ranks = size;
-        cut.rank = rank % size;
-    }
-    return cut;
 }
 
 td_status td__sync_needs_host(const td__sync_job *j, const char *key)

@@ -133,6 +133,7 @@ typedef struct td__sync_traits {
     bool own_params;     /* those of ranks differ between meetings */
     bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
+    bool keeps_batch;    /* a run that is resumed has the batch that it began with */
     int threads;         /* that a rank computes with, at most; 0: any number */
     int replicas;  /* of the model: rank r has the rows of replica r modulo this; 0: every rank is
                      one */
@@ -335,6 +336,17 @@ struct td__sync {
     bool resized;                /* the leader has ended the generation, not the run */
 };
 
+/* How a job divides the model among ranks, whatever their number. */
+typedef struct td__sync_division {
+    int ranks;                /* that have the model together; 1: each has all of it */
+    bool stages, pieces;      /* a rank has some of the layers; a part of each wide layer */
+    bool split_outputs;       /* no rank has all predictions of a batch */
+    const char *split_params; /* what is set so that no rank has all params; NULL: nothing */
+} td__sync_division;
+td__sync_division td__sync_division_of(const td__sync_config *c);
+/* Of so many ranks, how many compute each for themselves: groups of them, if they have the model
+ * together; without servers. At least 1. */
+int td__sync_replicas(const td__sync_config *c, int ranks);
 /* How products are cut, on a rank. */
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks);
 
@@ -383,6 +395,11 @@ TD_NODISCARD td_status td__sync_check_shared(const td__sync_config *c, const td_
                                              const td__sync_shared *v);
 /* The result may depend on ranks and threads: c is to be what is fastest. */
 void td__sync_any_bits(td__sync_config *c, const td_comm *comm);
+/* The same, where some ranks have a GPU and some have not: they add up gradients in messages.
+ * TD_EINVAL if the job's rule does not. */
+TD_NODISCARD td_status td__sync_mixed(td__sync_config *c);
+/* Momentum of the job's optimizer, wherever it is applied (td__sync_resolve). */
+bool td__sync_has_momentum(const td__sync_config *c, const td_optim_opts *optim);
 /* Of the rule that is found; of none, the defaults. */
 td__sync_traits td__sync_traits_of(const td__sync_config *c, const td__sync_world *w);
 

@@ -90,6 +90,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, bool toget
 {
     int servers = servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
     bool server = w->rank < servers;
+    out->keeps_batch = true;
     if (workers < 1 || !servers) /* one rank that evaluates what others have trained */
         return;
     out->leads = true;

@@ -204,12 +204,6 @@ static td_status add_weights(const estimate *e, const runners *train, const runn
     return TD_OK;
 }
 
-/* Of the job's optimizer, wherever it is applied. */
-static bool has_momentum(const td__trainer *t)
-{
-    return t->o.optim.momentum > 0 || t->o.sync.compress_with.momentum > 0;
-}
-
 static td__sync_sizes sizes_for(const estimate *e)
 {
     const td__train_opts *o = &e->t->o;
@@ -220,7 +214,7 @@ static td__sync_sizes sizes_for(const estimate *e)
                             .grads = e->map.total * sizeof(float),
                             .params = e->whole,
                             .map = &e->map,
-                            .momentum = has_momentum(e->t),
+                            .momentum = td__sync_has_momentum(&o->sync, &o->optim),
                             .set = e->t->run.train_set,
                             .rows = e->t->plan.micro_batch_rows,
                             .ps = e->t->replica.params,

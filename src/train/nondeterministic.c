@@ -21,21 +21,13 @@ static td_status agree_on_threads(td__train_opts *o, int ranks)
     return TD_OK;
 }
 
-/* Ranks on processors and ranks on GPUs add up their gradients in messages. */
 static td_status agree_on_mixture(td__train_opts *o, int ranks)
 {
     int32_t most[2], gpu = !td__backend_traits(o->backend).on_processor;
     most[0] = gpu, most[1] = !gpu;
     if (ranks > 1)
         TD_TRY(td_allreduce(o->comm, most, most, 2, TD_I32, TD_REDUCE_MAX, NULL));
-    if (ranks == 1 || !most[0] || !most[1] || o->sync.compressor)
-        return TD_OK;
-    if (o->sync.rule || o->sync.zero || o->sync.mesh.size[TD_AXIS_PIPELINE] > 1 ||
-        o->sync.mesh.size[TD_AXIS_TENSOR] > 1)
-        return TD_FAIL(TD_EINVAL, "some ranks have a GPU and some have not: they share a job that "
-                                  "is data parallel alone; set train.backend to cpu");
-    o->sync.compressor = "allreduce";
-    return TD_OK;
+    return ranks > 1 && most[0] && most[1] ? td__sync_mixed(&o->sync) : TD_OK;
 }
 
 td_status td__nondeterministic_resolve(td__train_opts *o)

@@ -129,7 +129,7 @@ done:
 bool td__trainer_scores_alone(const td__trainer *t)
 {
     return *t->plan.facts.target && !td__trainer_traits(t).sharded_params &&
-           t->o.sync.mesh.size[TD_AXIS_PIPELINE] <= 1;
+           !td__sync_division_of(&t->o.sync).stages;
 }
 
 const char *td__trainer_target(const td__trainer *t)

@@ -48,9 +48,6 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
         return TD_FAIL(TD_EINVAL,
                        "train.verify: %g is no share of the micro-batches: must be 0 to 1",
                        o->verify);
-    int pieces = o->sync.tensor_pieces;
-    if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
-        return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
     TD_TRY(td__sync_check(&o->sync, &job, w));
     TD_TRY(td__kept_check(o, w));
     return td__partition_check(o, w);
@@ -117,8 +114,7 @@ static td_status find_watched(td__trainer *t)
 {
     td__nearest near = {.word = t->o.watch};
     for (int i = 0; i < t->plan.facts.n_metrics; i++)
-        if (t->plan.facts.whole[i] && t->o.sync.mesh.size[TD_AXIS_PIPELINE] > 1 &&
-            !t->o.sync.servers)
+        if (t->plan.facts.whole[i] && td__sync_division_of(&t->o.sync).split_outputs)
             return TD_FAIL(TD_EINVAL,
                            "metrics: %s needs all predictions at once, which a pipeline does not "
                            "have: leave it to `tandem eval --scores`",

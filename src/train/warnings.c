@@ -85,7 +85,7 @@ static td_status check_batch(const td__trainer *t, const td__checkpoint_info *fr
     long long was = from->state.batch, is = t->o.batch;
     if (!was || was == is)
         return TD_OK;
-    if (t->o.sync.servers)
+    if (td__trainer_traits(t).keeps_batch)
         return TD_FAIL(TD_EINVAL,
                        "%s: was trained with batches of %lld, now %lld: with parallel.servers "
                        "resume on as many workers",

@@ -73,14 +73,6 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     out->in_flight = td__sync_buckets_in_flight(c, w->watched || w->shared || (ops && ops->whole));
 }
 
-void td__sync_any_bits(td__sync_config *c, const td_comm *comm)
-{
-    /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
-    if (comm && td_comm_size(comm) > 1 && !c->rule && !c->compressor && !c->zero &&
-        (!td__comm_shares(comm) || td__comm_names_algo(comm)))
-        c->compressor = "allreduce";
-}
-
 /* The sum, which is registered with all ranks of the host, and what is still owed. */
 static size_t exchange(const td__sync_sizes *z)
 {
