@@ -1,4 +1,4 @@
-/* gate.c -- accepting strangers, one fixed-size slot each. */
+/* gate.c -- accepting unauthenticated peers, one fixed-size slot each. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/gate.h"
 
@@ -9,17 +9,14 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "base/log.h"
 #include "net/greet.h"
+#include "net/refusals.h"
 #include "net/socket.h"
 
 enum {
     SLOTS = 1024,
     HANDSHAKE_MS = 5000, /* a thousand ranks on two cores take their time */
     GRACE_MS = 500,
-    SOURCES = 32,
-    LOG_MOST = 8, /* lines in any LOG_MS, of all sources: addresses cost a stranger nothing */
-    LOG_MS = 10000,
     EVENTS = 256,
     LISTENER = SLOTS
 };
@@ -39,10 +36,7 @@ struct td__gate {
     slot *slots; /* (SLOTS) */
     int n_used;
     uint64_t refused;
-    char logged[SOURCES][64]; /* sources that the log knows already, oldest overwritten */
-    int n_logged;
-    td__deadline log_until; /* of the present LOG_MS, */
-    int n_lines;            /* and lines in it */
+    td__refusals refusals;
 };
 
 td_status td__gate_create_take(int listener, td__hs_service service, const td__secret *secret,
@@ -97,37 +91,10 @@ int td__gate_fd(const td__gate *g)
     return g->epoll;
 }
 
-static bool logged_before(td__gate *g, const char *source)
-{
-    int known = g->n_logged < SOURCES ? g->n_logged : SOURCES;
-    char *to = g->logged[g->n_logged % SOURCES];
-
-    for (int i = 0; i < known; i++)
-        if (strncmp(g->logged[i], source, sizeof g->logged[i] - 1) == 0)
-            return true;
-    snprintf(to, sizeof g->logged[0], "%.63s", source);
-    g->n_logged = g->n_logged < 2 * SOURCES - 1 ? g->n_logged + 1 : SOURCES;
-    return false;
-}
-
-/* At most LOG_MOST lines in LOG_MS, of which the last says that there may be more. */
-static void log_refusal(td__gate *g, const char *source, const char *why)
-{
-    if (td__deadline_passed(g->log_until)) {
-        g->log_until = td__deadline_in_ms(LOG_MS);
-        g->n_lines = 0;
-    }
-    if (g->n_lines == LOG_MOST || logged_before(g, source))
-        return;
-    bool last = ++g->n_lines == LOG_MOST;
-    TD_LOG(WARN, NET, "refused a connection from %s: %s (further ones are not logged%s)", source,
-           why, last ? ", from other addresses neither for 10 seconds" : "");
-}
-
 static void refuse(td__gate *g, slot *s, const char *why)
 {
     g->refused++;
-    log_refusal(g, s->source, why);
+    td__refusals_log(&g->refusals, s->source, why);
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, s->greet.conn.fd, NULL); /* a fork may still have it */
     slot_free(g, s);
 }

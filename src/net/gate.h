@@ -3,7 +3,7 @@
  * A half-open connection costs a fixed amount of memory, has 5 seconds for the handshake, and there
  * are at most 1024 of them: when one more knocks, the oldest is thrown out (after 500 ms at least).
  * A member of the job needs a millisecond, so it is not the oldest for long, however many
- * strangers hold on. Refusals are logged once per source, and 8 times in 10 seconds at most.
+ * strangers hold on. Refusals are logged as refusals.h says.
  *
  * A gate has an epoll set of its own, whose descriptor is readable when there is something to do,
  * so that it fits in any event loop. One thread. */

@@ -27,7 +27,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/log.h"
+#include "net/refusals.h"
 #include "net/shm_segment.h"
 
 enum {
@@ -173,14 +173,23 @@ static bool same_token(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
-/* One who came to the door: its rank, or -1 for a stranger (turned away). */
-static int admit(shm_mesh *m, const td__shm_door *door, int sock)
+static void refuse(td__refusals *refusals, const struct ucred *who, const td__shm_door *door,
+                   const char *why)
 {
-    struct ucred who;
+    char source[TD__REFUSALS_SOURCE];
+    snprintf(source, sizeof source, "process %d of user %u at @%s", (int)who->pid,
+             (unsigned)who->uid, door->name);
+    td__refusals_log(refusals, source, why);
+}
+
+/* A connection at the door: its rank, or -1 if it is refused. */
+static int admit(shm_mesh *m, const td__shm_door *door, int sock, td__refusals *refusals)
+{
+    struct ucred who = {0};
     socklen_t n_who = sizeof who;
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n_who) ||
         (who.uid != geteuid() && who.uid != 0)) {
-        TD_LOG(WARN, NET, "refused another user's connection to the socket @%s", door->name);
+        refuse(refusals, &who, door, "another user's process");
         return -1;
     }
     hello h;
@@ -193,8 +202,7 @@ static int admit(shm_mesh *m, const td__shm_door *door, int sock)
         m->channel[h.rank] = sock;
         return (int)h.rank;
     }
-    TD_LOG(WARN, NET, "process %d sent a wrong handshake to the socket @%s", (int)who.pid,
-           door->name);
+    refuse(refusals, &who, door, "wrong handshake");
     if (n == 1)
         close(fd);
     return -1;
@@ -274,6 +282,7 @@ static td_status map_segment(shm_mesh *m, int fd)
 static td_status host_door(shm_mesh *m, const td__shm_door *door, td__deadline until)
 {
     int size = m->mesh.size, missing = size - 1, segment = -1;
+    td__refusals refusals = {0};
     td_status st;
     TD_TRY(make_segment(m, &segment));
     while (missing > 0) {
@@ -282,7 +291,7 @@ static td_status host_door(shm_mesh *m, const td__shm_door *door, td__deadline u
         struct pollfd p = {.fd = door->listener, .events = POLLIN};
         if (poll(&p, 1, td__deadline_left_ms(until, STEP_MS)) > 0) {
             int sock = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC);
-            if (sock >= 0 && admit(m, door, sock) < 0)
+            if (sock >= 0 && admit(m, door, sock, &refusals) < 0)
                 close(sock);
             else if (sock >= 0)
                 missing--;

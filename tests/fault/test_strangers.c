@@ -1,5 +1,5 @@
-/* Strangers at the door of a store: each kind is refused, the log says so once, and members go on
- * as if nothing had happened. */
+/* Strangers at the door of a store and of shared memory: each kind is refused, the log says so once,
+ * and members go on as if nothing had happened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
 #include <arpa/inet.h>
@@ -7,17 +7,20 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/rng.h"
 #include "net/greet.h"
+#include "net/mesh_shm.h"
 #include "net/socket.h"
 #include "net/store.h"
 #include "net/store_wire.h"
@@ -310,6 +313,50 @@ TEST(many_addresses_do_not_flood_the_log)
     td__store_server_destroy(s);
 }
 
+typedef struct local_strangers {
+    td__shm_door door;
+    int refused;
+} local_strangers;
+
+/* A local process that has the name of the socket, but not the token. */
+static void *knock_at_socket(void *user)
+{
+    local_strangers *l = user;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    size_t n = strlen(l->door.name);
+    char junk[20] = "no token", answer;
+    memcpy(to.sun_path + 1, l->door.name, n);
+    for (;;) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        socklen_t nbytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+        bool came = fd >= 0 && !connect(fd, (struct sockaddr *)&to, nbytes) &&
+                    send(fd, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk;
+        bool closed = came && recv(fd, &answer, 1, 0) <= 0;
+        close(fd);
+        if (!came) /* rank 0 waits no longer */
+            return NULL;
+        l->refused += closed;
+    }
+}
+
+/* While ranks assemble, the socket of shared memory is open to all processes of the host. */
+TEST(local_processes_do_not_flood_the_log)
+{
+    enum { MOST_LINES = 8, WAIT_MS = 1000 };
+    local_strangers l = {.door = {.listener = -1}};
+    td__mesh *m = NULL;
+    pthread_t thread;
+    int before = refusals();
+    CHECK_OK(td__shm_door_open(&l.door));
+    CHECK(!pthread_create(&thread, NULL, knock_at_socket, &l), "no thread");
+    CHECK_STATUS(td__mesh_shm_join(&l.door, 0, 2, td__deadline_in_ms(WAIT_MS), &m), TD_ETIMEDOUT);
+    pthread_join(thread, NULL);
+    int lines = refusals() - before;
+    print_message("%d strangers, %d lines\n", l.refused, lines);
+    CHECK(l.refused > MOST_LINES, "only %d strangers were refused", l.refused);
+    CHECK(lines > 0 && lines <= MOST_LINES, "%d lines for %d strangers", lines, l.refused);
+}
+
 /* Who has the secret but speaks nonsense loses its connection; nobody else does. */
 TEST(a_member_that_speaks_nonsense_is_cut_off)
 {
@@ -340,6 +387,7 @@ int main(void)
         cmocka_unit_test(strangers_are_refused_and_members_go_on),
         cmocka_unit_test(strangers_are_refused_by_tls_too),
         cmocka_unit_test(many_addresses_do_not_flood_the_log),
+        cmocka_unit_test(local_processes_do_not_flood_the_log),
         cmocka_unit_test(a_member_that_speaks_nonsense_is_cut_off),
     };
     td_log_set_sink(count_refusals, NULL);
