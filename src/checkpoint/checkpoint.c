@@ -73,7 +73,10 @@ static td_status lock_dir(const td__checkpointer *c, bool force)
         if (!force)
             return TD_FAIL(TD_EINVAL, "%s: another run is writing its checkpoints there", c->dir);
         if (td__deadline_passed(until)) {
-            TD_LOG(WARN, TRAIN, "%s: taken over from a process that does not let go of it", c->dir);
+            TD_LOG(WARN, TRAIN,
+                   "%s: lock still held by the previous rank 0 after %d s; continuing without it "
+                   "(that process writes no more checkpoints if it resumes)",
+                   c->dir, LOCK_MS / 1000);
             return TD_OK;
         }
         (void)poll(NULL, 0, LOCK_POLL_MS); /* locks cannot be waited for with a deadline */
@@ -89,6 +92,10 @@ static td_status open_dir(td__checkpointer *c, bool force)
     if (c->dir_fd < 0)
         return td__checkpoint_disk_failed(c->dir, "open it");
     TD_TRY(lock_dir(c, force));
+    if (force)
+        TD_TRY(td__checkpoint_writer_become(c));
+    else
+        td__checkpoint_writer_find(c);
     return td__checkpoint_sweep(c->dir);
 }
 

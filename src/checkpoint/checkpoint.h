@@ -47,8 +47,9 @@ typedef struct td__checkpointer td__checkpointer;
 /* Makes dir if need be, locks it against a second run, clears away what a killed run left half
  * written. keep: the newest ones that stay, besides the best. */
 TD_NODISCARD td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out);
-/* The same when the process that wrote there before has just died, or is fenced off: what holds its
- * lock has a moment to go away, and is then no longer asked. */
+/* The same when the process that wrote there before has just died, or is fenced off: it has 2 s to
+ * release the lock, after which this one goes on without. The predecessor may only be stopped, on a
+ * file system that several hosts share: if it resumes, its saves fail with TD_EABORTED. */
 TD_NODISCARD td_status td__checkpointer_take_over(const char *dir, int keep,
                                                   td__checkpointer **out);
 void td__checkpointer_points(td__checkpointer *c, td__points *p); /* p: borrowed; before saves */

@@ -48,7 +48,8 @@ static bool is_leftover(const char *name)
 {
     return strncmp(name, TD__TEMP_PREFIX "step-", sizeof TD__TEMP_PREFIX + 4) == 0 ||
            strncmp(name, TD__LATEST_FILE ".tmp-", sizeof TD__LATEST_FILE + 4) == 0 ||
-           strncmp(name, TD__BEST_FILE ".tmp-", sizeof TD__BEST_FILE + 4) == 0;
+           strncmp(name, TD__BEST_FILE ".tmp-", sizeof TD__BEST_FILE + 4) == 0 ||
+           strncmp(name, TD__WRITER_FILE ".tmp-", sizeof TD__WRITER_FILE + 4) == 0;
 }
 
 /* A checkpoint whose replacement may not have got its name. */

@@ -15,6 +15,12 @@
 #define TD__TEMP_PREFIX ".tmp-"
 #define TD__OLD_PREFIX ".old-" /* of one that is being replaced */
 
+/* A process that takes over writes its token into this file of the directory. Its predecessor may
+ * only have been stopped, with its lock or, on a network file system, without: when it goes on it
+ * sees another token than it knows, and writes nothing more. */
+#define TD__WRITER_FILE "writer"
+enum { TD__WRITER_TOKEN = 17 }; /* bytes, with the final zero */
+
 /* What state.json says. */
 typedef struct td__manifest {
     td__train_state state;
@@ -36,7 +42,9 @@ TD_NODISCARD td_status td__manifest_hash(td__manifest *m, td__checkpoint_file f,
 
 struct td__checkpointer {
     char dir[TD__PATH];
-    int dir_fd; /* locked, for as long as we live */
+    int dir_fd;                    /* locked, for as long as we live */
+    char writer[TD__WRITER_TOKEN]; /* what TD__WRITER_FILE says while we may write; "": no file */
+    bool took_over;                /* the token is ours, and part of temporary names */
     int keep;
     td__points *points; /* NULL: nobody counts what is done to files */
     pthread_t thread;
@@ -77,6 +85,11 @@ TD_NODISCARD td_status td__checkpoint_point(const char *dir, td__points *points,
                                             const char *pointer, const char *name);
 /* Take the checkpoint away; it is there whole, or not at all. */
 TD_NODISCARD td_status td__checkpoint_remove(const char *dir, const char *name);
+
+/* checkpoint_writer.c: remember who writes in c->dir, be it from now on, and is it still so? */
+void td__checkpoint_writer_find(td__checkpointer *c);
+TD_NODISCARD td_status td__checkpoint_writer_become(td__checkpointer *c);
+TD_NODISCARD td_status td__checkpoint_writer_check(const td__checkpointer *c);
 
 /* checkpoint_dir.c: TD_EIO with errno's text; fsync of a directory; a checkpoint's directory, its
  * files too (what cannot be removed is left to the next sweep). */

@@ -126,12 +126,14 @@ static td_status check_wanted(td__checkpointer *c)
     return given_up ? TD_FAIL(TD_EABORTED, "%s: given up", c->path) : TD_OK;
 }
 
-/* What came before may have taken long, and so may the point. */
+/* What came before may have taken long, and so may the point: by then the run may have given up, or
+ * this process was stopped and another one has taken its place. */
 static td_status pass(td__checkpointer *c, const char *op)
 {
     TD_TRY(check_wanted(c));
     TD_TRY(td__point(c->points, TD_POINT_FILE, op));
-    return check_wanted(c);
+    TD_TRY(check_wanted(c));
+    return td__checkpoint_writer_check(c);
 }
 
 static td_status write_files(td__checkpointer *c, const char *temp)
@@ -194,16 +196,18 @@ static td_status prune(const td__checkpointer *c)
 
 static td_status point_at(td__checkpointer *c, const char *pointer, const char *name)
 {
-    TD_TRY(check_wanted(c));
-    return td__checkpoint_point(c->dir, c->points, pointer, name);
+    TD_TRY(pass(c, pointer));
+    return td__checkpoint_point(c->dir, NULL, pointer, name);
 }
 
 td_status td__checkpoint_write(td__checkpointer *c)
 {
-    char name[TD__STEP_NAME], hidden[TD__STEP_NAME + sizeof TD__TEMP_PREFIX], temp[TD__PATH];
+    char name[TD__STEP_NAME], temp[TD__PATH];
+    char hidden[sizeof TD__TEMP_PREFIX + TD__STEP_NAME + TD__WRITER_TOKEN];
 
     td__step_name(c->m.state.step, name);
-    snprintf(hidden, sizeof hidden, TD__TEMP_PREFIX "%s", name);
+    snprintf(hidden, sizeof hidden, TD__TEMP_PREFIX "%s%s%s", name, c->took_over ? "-" : "",
+             c->took_over ? c->writer : "");
     TD_TRY(td__run_dir_path(c->dir, hidden, temp));
     TD_TRY(td__run_dir_path(c->dir, name, c->path));
     for (int i = 0; !c->from && i < td_params_count(c->copy); i++)

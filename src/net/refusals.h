@@ -1,5 +1,5 @@
-/* refusals.h -- what the log says of peers that are turned away: one line per source, and 8 lines in
- * 10 seconds at most, since addresses and processes cost a stranger nothing. One thread. */
+/* refusals.h -- log lines about peers that are turned away: one per source, and at most 8 in 10
+ * seconds, since addresses and processes cost a stranger nothing. One thread. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_REFUSALS_H
 #define TD_NET_REFUSALS_H

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/deadline.h"
+#include "checkpoint/names.h"
 #include "support/check.h"
 #include "support/checkpoints.h"
 #include "tandem/log.h"
@@ -253,6 +255,74 @@ TEST(nothing_of_the_run_is_used_after_it_gave_up_the_disk)
     check_tmpdir_remove();
 }
 
+/* A rank 0 that is stopped while it writes. */
+static td__checkpointer *stopped_at(stuck_disk *disk, saved_model *s)
+{
+    td__checkpointer *c;
+    td__train_state state = saved_model_at(s, 5, 0);
+    CHECK_OK(td__checkpointer_create(check_tmpdir(), 1, &c));
+    td__checkpointer_points(c, &disk->base);
+    td__checkpointer_patience(c, 50);
+    CHECK_OK(td__checkpointer_save(c, &state, s->m.params, s->o, true));
+    CHECK_STATUS(td__checkpointer_wait(c), TD_ETIMEDOUT);
+    return c;
+}
+
+/* It goes on, though another process writes there by now. */
+static void resume_stopped(stuck_disk *disk, td__checkpointer *c)
+{
+    atomic_store(&disk->goes_on, true);
+    td__checkpointer_patience(c, 60000);
+    CHECK_STATUS(td__checkpointer_wait(c), TD_EABORTED);
+    CHECK(strstr(td_last_error(), "another process has taken over"), "%s", td_last_error());
+    td__checkpointer_destroy(c);
+}
+
+TEST(a_stopped_writer_that_resumes_changes_nothing)
+{
+    static const char *const WHERE[] = {"optimizer.safetensors", "rename", "best", "latest"};
+    char name[TD__STEP_NAME];
+    for (int i = 0; i < TD_LEN(WHERE); i++) {
+        stuck_disk disk = {.base = {stand_still}, .where = WHERE[i]};
+        saved_model s = saved_model_create();
+        td__checkpointer *c = stopped_at(&disk, &s);
+        check_write_file(check_path("writer"), "another one\n", 12);
+        resume_stopped(&disk, c);
+        CHECK(td__checkpoint_any(check_tmpdir()) == (i > 1), "stopped at %s", WHERE[i]);
+        CHECK(td__checkpoint_pointer(check_tmpdir(), "best", name) == (i > 2),
+              "stopped at %s: best", WHERE[i]);
+        CHECK(!td__checkpoint_pointer(check_tmpdir(), "latest", name), "stopped at %s: latest",
+              WHERE[i]);
+        saved_model_destroy(&s);
+        check_tmpdir_remove();
+    }
+}
+
+TEST(a_writer_that_holds_the_lock_is_replaced)
+{
+    stuck_disk disk = {.base = {stand_still}, .where = "latest"};
+    saved_model s = saved_model_create();
+    td__checkpointer *leads, *c = stopped_at(&disk, &s);
+    char latest[TD__STEP_NAME];
+    warnings = 0;
+    CHECK_OK(td__checkpointer_take_over(check_tmpdir(), 1, &leads));
+    CHECK_EQ_INT(warnings, 1);
+    td__train_state state = saved_model_at(&s, 6, 0);
+    CHECK_OK(td__checkpointer_save(leads, &state, s.m.params, s.o, true));
+    CHECK_OK(td__checkpointer_wait(leads));
+    resume_stopped(&disk, c);
+    CHECK(td__checkpoint_pointer(check_tmpdir(), "latest", latest) &&
+              strcmp(latest, "step-00000006") == 0,
+          "latest is not what was written last");
+    CHECK_EQ_INT(load_checkpoint(check_tmpdir(), 1, NULL), 6);
+    state = saved_model_at(&s, 7, 0);
+    CHECK_OK(td__checkpointer_save(leads, &state, s.m.params, s.o, false));
+    CHECK_OK(td__checkpointer_wait(leads));
+    td__checkpointer_destroy(leads);
+    saved_model_destroy(&s);
+    check_tmpdir_remove();
+}
+
 TEST(wrong_places_are_refused)
 {
     td__checkpointer *c, *second;
@@ -316,6 +386,8 @@ int main(void)
         WITH_TWO(newest_and_best_are_kept),
         cmocka_unit_test(a_disk_that_does_not_answer_is_not_waited_for_for_ever),
         cmocka_unit_test(nothing_of_the_run_is_used_after_it_gave_up_the_disk),
+        cmocka_unit_test(a_stopped_writer_that_resumes_changes_nothing),
+        cmocka_unit_test(a_writer_that_holds_the_lock_is_replaced),
         WITH_TWO(wrong_places_are_refused),
         WITH_TWO(bad_weights_are_not_saved),
         WITH_TWO(another_model_or_optimizer_is_refused),

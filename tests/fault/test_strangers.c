@@ -1,5 +1,5 @@
-/* Strangers at the door of a store, and at the socket of shared memory: each kind is refused, the log
- * says so once, and members go on as if nothing had happened. */
+/* Strangers at the door of a store, and at the socket of shared memory: each kind is refused, the
+ * log says so once, and members go on as if nothing had happened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
 #include <arpa/inet.h>

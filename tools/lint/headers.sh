@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every header compiles alone as C11, those of the emulated GPU as C++17; the public ones as both, and
-# tandem.h includes all of them.
+# Every header compiles alone as C11, those of the emulated GPU as C++17; the public ones as both.
+# tandem.h includes all public ones.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:?usage: tools/lint/headers.sh BUILD} # has headers made from .proto files
