@@ -477,7 +477,8 @@ static const td__flag FLAGS[] = {
      .help = "runs of each variant, interleaved; the one with the median time is shown (1)"},
     {.name = "target",
      .value = "VALUE",
-     .help = "the metric's value to which times are told (the worst of what all variants reach)"},
+     .help = "target value of the metric for the time-to-target column (default: the worst value "
+             "that all variants reach)"},
     {.name = "faults",
      .value = "SCHEDULE",
      .help = "faults in every run, as of tandem train: \"slow rank=2 times=10\" is a straggler"},

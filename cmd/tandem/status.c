@@ -226,7 +226,7 @@ static void print_stall(const json_t *p, double age)
 {
     char b[TD__HUMAN];
     const char *hang = text(p, "hang");
-    double since = number(p, "since") + age, beat = number(p, "beat") + age;
+    double since = number(p, "since") + age, beat = number(p, "heartbeat") + age;
 
     if (!*hang && !(since >= STALLED && strcmp(text(p, "phase"), "network") == 0))
         return;

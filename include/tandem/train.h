@@ -234,7 +234,7 @@ typedef struct td_compile_opts {
     int checkpoint_keep;        /* newest ones kept, besides the best; 3 */
     bool resume;                /* go on from the newest checkpoint there, if there is one */
     td_comm *comm;              /* the ranks that train together; NULL: this one alone */
-    int zero;                   /* ranks hold slices: 0 of nothing, 1 of optimizer state, 2 of
+    int zero;                   /* ranks hold shards: 0 of nothing, 1 of optimizer state, 2 of
                                      * gradients too, 3 of params too */
     td_callbacks callbacks;
 } td_compile_opts;
@@ -278,7 +278,7 @@ TD_NODISCARD TD_API td_status td_trainer_predict_file(td_trainer *t, td_dataset 
 TD_NODISCARD TD_API td_status td_trainer_save(td_trainer *t, const char *path);
 TD_NODISCARD TD_API td_status td_trainer_load(td_trainer *t, const char *path);
 
-/* The trained numbers; borrowed. With zero = 3 a rank holds only its slices. */
+/* The trained numbers; borrowed. With zero = 3 a rank holds only its shards. */
 TD_API td_params *td_trainer_params(td_trainer *t);
 TD_API uint64_t td_trainer_step(const td_trainer *t); /* the last one done */
 TD_API int td_trainer_rank(const td_trainer *t);

@@ -86,7 +86,8 @@ static td_status settle(const td__job_run *r, const card *cards, int n)
                td__isa_name(isa));
     if (td__job_run_leads(r) && *past->isa && before > isa)
         TD_LOG(WARN, TRAIN,
-               "the run was computed with %s on %s and goes on with %s: other bits than in one go",
+               "the run was computed with %s on %s and continues with %s: results will not be "
+               "bit-identical to an uninterrupted run",
                past->isa, past->kind, td__isa_name(isa));
     td__cpu_lower(isa, kind);
     return TD_OK;

@@ -1,7 +1,7 @@
 /* members_agent.c -- generations as the agent of this host decides about them: the process' end of
  * the control connection (control.h).
  *
- * A thread owns the connection: it beats, and hears of new generations. What other threads have to
+ * A thread owns the connection: it sends heartbeats and receives new generations. What other threads have to
  * say they leave under the lock, and wake it. When a newer generation comes while the comm of an
  * older one is in use or being made, that comm is ended at once, so that no call goes on waiting
  * for a member that is gone. */

@@ -17,7 +17,7 @@ struct td__data {
     int n_maps;
     const td__source_def *def; /* NULL: samples come from elsewhere */
     char source[48];
-    bool draws;      /* samples of train are others in each epoch, or nobody knows */
+    bool draws;      /* samples of train change every epoch, or that is not known */
     bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
 };
 

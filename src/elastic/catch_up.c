@@ -308,7 +308,7 @@ static td_status agree(td__elastic *e, td__hello *all)
     if (!behind && all[e->world->rank].crc != all[best].crc) {
         if (!e->own_params)
             TD_LOG(WARN, TRAIN,
-                   "rank %d has other weights than rank %d at step %llu: taken from there",
+                   "weights of rank %d differ from those of rank %d at step %llu: replaced by them",
                    e->world->rank, best, (unsigned long long)e->replica->state.step);
         behind = true;
     }

@@ -68,7 +68,8 @@ td_status td__channel_flush(td__channel *c)
         if (n < 0 && errno == EAGAIN)
             return TD_OK;
         if (n < 0)
-            return TD_FAIL(TD_EPEER, "the other end of the launch is gone: %s", strerror(errno));
+            return TD_FAIL(TD_EPEER, "connection between launcher and agent lost: %s",
+                           strerror(errno));
         c->queue_sent += (size_t)n;
     }
     c->queue_sent = c->queue_used = 0;
@@ -109,7 +110,8 @@ td_status td__channel_send(td__channel *c, td__msg_kind kind, int rank, const vo
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return TD_FAIL(TD_EPEER, "the other end of the launch is gone: %s", strerror(errno));
+            return TD_FAIL(TD_EPEER, "connection between launcher and agent lost: %s",
+                           strerror(errno));
         for (size_t left = (size_t)n; at < 2; at++) {
             if (left < v[at].iov_len) {
                 v[at].iov_base = (char *)v[at].iov_base + left;
@@ -175,12 +177,13 @@ td_status td__channel_await(td__channel *c, td__msg_kind kind, td__msg *m)
         if (found && m->kind == kind)
             return TD_OK;
         if (found && m->kind != TD_MSG_STOP && m->kind != TD_MSG_KILL)
-            return TD_FAIL(TD_EPROTO, "message %d came where %d was due", (int)m->kind, (int)kind);
+            return TD_FAIL(TD_EPROTO, "unexpected message %d, expected %d", (int)m->kind,
+                           (int)kind);
         if (found)
-            return TD_FAIL(TD_EABORTED, "stopped before it began");
+            return TD_FAIL(TD_EABORTED, "stopped before the ranks were started");
         TD_TRY(td__channel_fill(c, &eof));
         if (eof)
-            return TD_FAIL(TD_EPEER, "the launcher is gone");
+            return TD_FAIL(TD_EPEER, "connection to the launcher closed");
     }
 }
 

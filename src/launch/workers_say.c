@@ -147,7 +147,8 @@ static void add_processes(const td__workers *w, uint64_t now, td__text *out)
         td__text_member_number(out, "wait", b->wait, DIGITS);
         td__text_printf(out, ", \"faults\": %u", b->faults);
         double heartbeat = 1e-9 * (double)(now - k->heard_ns);
-        td__text_member_number(out, "beat", heartbeat, DIGITS);
+        td__text_member_number(out, "heartbeat", heartbeat, DIGITS);
+        td__text_member_number(out, "beat", heartbeat, DIGITS); /* its former name, for scripts */
         char state = td__process_state((int)k->child.pid);
         bool stopped = state == 'T' || state == 't';
         if (stopped || (talks && heartbeat * 1000 > 2.5 * w->s->heartbeat_ms)) /* late: why? */

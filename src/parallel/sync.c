@@ -100,8 +100,9 @@ static td_status check_named(const td__sync_ops *rule, const td__sync_config *c,
         return TD_OK;
     if (w->elastic)
         return TD_FAIL(TD_EINVAL,
-                       "train.sync: %s is not for every number of elastic ranks: leave train.sync "
-                       "out, and each generation gets the rule that fits it",
+                       "train.sync: %s cannot be fixed for an elastic run, whose world size "
+                       "changes: remove train.sync, and each generation gets the rule that fits "
+                       "it",
                        rule->name);
     if (!rule->fits(c, w) && !rule->fits(c, &shared))
         return TD_FAIL(TD_EINVAL, "train.sync: the sync rule %s is not for %d rank%s%s", rule->name,

@@ -362,8 +362,8 @@ static td_status find_only(td__ps_rule *r, int *only)
             *only = w;
     if (*only < 0 || !td__ps_inbox_busy(r->inbox, *only))
         return TD_FAIL(TD_EINVAL,
-                       "%s: step %llu has a push of no worker that is at work: it is of a run with "
-                       "another rule, or other numbers of workers and servers",
+                       "%s: step %llu applies a push that no active worker has sent: the record is "
+                       "of a run with another rule or other numbers of workers and servers",
                        r->base.x.config->replay, (unsigned long long)r->begun);
     return TD_OK;
 }

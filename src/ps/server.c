@@ -254,7 +254,7 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
     case TD__PS_FETCH: return hand_shard(r, r->server);
     case TD__PS_END: return TD_OK;
     }
-    return TD_FAIL(TD_EPROTO, "server 0 asks for what there is not: %d", c->verb);
+    return TD_FAIL(TD_EPROTO, "server 0 sent unknown request %d (version mismatch?)", c->verb);
 }
 
 td_status td__ps_follow(td__ps_rule *r)

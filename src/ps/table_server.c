@@ -142,7 +142,8 @@ static td_status obey(td__ps_tables *t, td__ps_lane *l, const td__rows_message *
     case TD__ROWS_SAVE: return td__rows_save(t, m->step);
     case TD__ROWS_LOAD: return td__rows_load(t, m->step);
     }
-    return TD_FAIL(TD_EPROTO, "rank %d asks for what there is not: %d", l->rank, m->verb);
+    return TD_FAIL(TD_EPROTO, "rank %d sent unknown request %d (version mismatch?)", l->rank,
+                   m->verb);
 }
 
 static td_status check(const td__ps_tables *t, const td__ps_lane *l, const td__rows_message *m)

@@ -36,8 +36,9 @@ static td_status go_back(td__trainer *t)
     if (!ahead)
         return TD_OK;
     TD_LOG(INFO, TRAIN,
-           "%s: the latest is of what the last rank 0 did alone; the run is at step %llu", dir,
-           (unsigned long long)step);
+           "%s: the latest checkpoint has steps that only the previous rank 0 had done; going back "
+           "to step %llu",
+           dir, (unsigned long long)step);
     td_status st = step > 0 && !t->elastic.sharded ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
@@ -264,10 +265,10 @@ static void hand_lead(void *user)
     td__trainer *t = user;
     if (!t->report.leads)
         return;
-    td__train_heartbeat(t, TD_PHASE_DISK, "the last checkpoint before it goes", NULL);
+    td__train_heartbeat(t, TD_PHASE_DISK, "the last checkpoint before leaving", NULL);
     td_status st = t->run.checkpointer ? td__checkpointer_wait(t->run.checkpointer) : TD_OK;
     if (st)
-        TD_LOG(WARN, TRAIN, "rank 0 goes, and its last checkpoint is not written: %s",
+        TD_LOG(WARN, TRAIN, "rank 0 is leaving before its last checkpoint is written: %s",
                td_last_error());
     if (st != TD_ETIMEDOUT)
         td__train_drop_lead(t);

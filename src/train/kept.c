@@ -44,10 +44,9 @@ td_status td__train_keep_samples(td__trainer *t)
     if (!asked(o) || t->run.kept)
         return TD_OK;
     if (td__data_draws(t->plan.data))
-        return TD_FAIL(TD_EINVAL,
-                       "data.blocks: not with samples that are others in each epoch (map "
-                       "stages that draw, data.resize: random, datasets of a program); "
-                       "data.cache keeps what is before such stages");
+        return TD_FAIL(TD_EINVAL, "data.blocks: not with samples that change every epoch (random "
+                                  "augmentation in data.maps, data.resize: random, datasets of a "
+                                  "program); data.cache keeps samples before such stages");
     if (t->plan.facts.n_tables)
         return TD_FAIL(TD_EINVAL,
                        "data.blocks: not with table %s on servers, whose ids the host "

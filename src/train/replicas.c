@@ -166,8 +166,8 @@ td_status td__replicas_compare(td__trainer *t, const char digest[65])
     TD_TRY(td_allreduce(t->world.comm, &differs, &all, 1, TD_F64, TD_REDUCE_SUM, NULL));
     if (all > 0)
         return TD_FAIL(TD_EPROTO,
-                       "%.0f ranks have other weights than rank 0 at step %llu (rank %d: %.16s..., "
-                       "rank 0: %.16s...)",
+                       "%.0f ranks have weights that differ from rank 0's at step %llu (rank %d: "
+                       "%.16s..., rank 0: %.16s...)",
                        all, (unsigned long long)t->replica.state.step, td_comm_rank(t->world.comm),
                        digest, first);
     return TD_OK;

@@ -3,9 +3,9 @@
  * copies in the replica, which another process can be handed.
  *
  * They are the same on all ranks when these have met to save, so rank 0 writes its own, and all
- * resume with them. A checkpoint of another rule has none of this one's, which then begins anew
- * from the params. One that has only some of them is refused: the rest would be of another
- * moment. */
+ * resume with them. A checkpoint of another rule has none of this one's, which then restarts from
+ * its initial state with the params as they are. One that has only some of them is refused: the
+ * rest would be of another moment. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ void td__states_keep(td__trainer *t)
     t->run.has_states = false;
     find(t, &s);
     if (td__block_copies_take(&t->replica.sync_states, s.at, s.n))
-        TD_LOG(WARN, TRAIN, "%s: the sync rule %s begins anew", td_last_error(),
+        TD_LOG(WARN, TRAIN, "%s: the sync rule %s restarts from its initial state", td_last_error(),
                t->run.sync->ops->name);
 }
 
@@ -87,8 +87,8 @@ static td_status take(td__trainer *t, const states *s)
                        from, found, s->n, rule, missing);
     if (!found && missing && *t->run.resumed.path && td__trainer_rank(t) == 0)
         TD_LOG(WARN, TRAIN,
-               "%s: has no states of the sync rule %s, which begins anew from the "
-               "weights",
+               "%s: has no states of the sync rule %s, which restarts from its initial state "
+               "with these weights",
                from, rule);
     for (int i = 0; i < s->n; i++)
         if (data[i])

@@ -116,7 +116,8 @@ static td_status check(void *user, const double *words)
     v->two[0] = (uint32_t)words[2 * v->doubt];
     v->two[1] = (uint32_t)words[2 * v->doubt + 1];
     const pick *p = &v->picks[v->doubt];
-    return TD_FAIL(TD_EPROTO, "step %u: ranks %d and %d have other gradients of micro-batch %d",
+    return TD_FAIL(TD_EPROTO,
+                   "step %u: ranks %d and %d computed different gradients for micro-batch %d",
                    v->step, p->owner, p->checker, p->micro_batch);
 }
 
@@ -263,8 +264,8 @@ td_status td__verify_vote(td__verify *v)
     if (!sure || (v->two[0] != right && v->two[1] != right))
         return TD_FAIL(
             TD_EPROTO,
-            "step %u: ranks %d and %d have other gradients of micro-batch %d, and all ranks "
-            "together cannot say which are right",
+            "step %u: ranks %d and %d computed different gradients for micro-batch %d, and "
+            "repeating it on all ranks gives no majority",
             v->step, p->owner, p->checker, p->micro_batch);
     v->outvoted = wrong == v->rank;
     return TD_FAIL(

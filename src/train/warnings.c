@@ -132,7 +132,8 @@ td_status td__train_check_resumed(const td__trainer *t, const td__checkpoint_inf
                        "where it was begun, or set checkpoint.any_gpu",
                        from->path, was, is);
     TD_LOG(WARN, TRAIN,
-           "%s: was computed on %s, and the run goes on with %s: other bits than in one go",
+           "%s: was computed on %s, and the run continues with %s: results will not be "
+           "bit-identical to an uninterrupted run",
            from->path, *was ? was : "a processor", *is ? is : "a processor");
     return TD_OK;
 }

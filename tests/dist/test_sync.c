@@ -236,7 +236,7 @@ TEST(what_cannot_be_is_refused)
     }
     w.elastic = true;
     CHECK_EQ_INT(td__sync_check(&(td__sync_config){.rule = "exact-shm"}, &j, &w), TD_EINVAL);
-    CHECK(strstr(td_last_error(), "exact-shm is not for every number of elastic ranks"), "%s",
+    CHECK(strstr(td_last_error(), "exact-shm cannot be fixed for an elastic run"), "%s",
           td_last_error());
 }
 

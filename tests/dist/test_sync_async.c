@@ -196,7 +196,7 @@ TEST(not_for_elastic_ranks)
     td__sync_world w = {.ranks = 2, .elastic = true};
     for (int i = 0; i < N_RULES; i++) {
         CHECK_EQ_INT(td__sync_check(&(td__sync_config){.rule = RULES[i]}, &j, &w), TD_EINVAL);
-        CHECK(strstr(td_last_error(), "is not for elastic ranks"), "%s", td_last_error());
+        CHECK(strstr(td_last_error(), "cannot run on elastic ranks"), "%s", td_last_error());
     }
 }
 

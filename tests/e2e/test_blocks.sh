@@ -98,4 +98,4 @@ refused --set data.blocks.host_mb=0.0001 \
     'data.blocks.host_mb: a block has [0-9]* bytes, and there is room for 104'
 refused --set data.blocks.host_mb=-1 'data.blocks.host_mb'
 refused --set data.blocks.host_mb=1 --set 'data.maps=[{crop: 12}]' \
-    'samples that are others in each epoch'
+    'samples that change every epoch'

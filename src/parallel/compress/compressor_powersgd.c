@@ -177,7 +177,8 @@ static td_status set_up(powersgd *s)
     s->p = td__alloc_block((s->n_p + 1) * sizeof *s->p);
     s->own = td__alloc_block((s->n_own + 1) * sizeof *s->own);
     if (!s->owed || !s->q || !s->p || !s->own)
-        return TD_FAIL(TD_ENOMEM, "no memory for what %zu gradients still owe", s->count);
+        return TD_FAIL(TD_ENOMEM, "no memory for the error-feedback residual of %zu gradients",
+                       s->count);
     return TD_OK;
 }
 

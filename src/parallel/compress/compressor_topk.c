@@ -98,7 +98,8 @@ static td_status set_up(topk *t)
     if (o->momentum > 0)
         t->u = td__alloc_block((t->count + 1) * sizeof *t->u);
     if (!t->v || !t->index || !t->wire || (o->momentum > 0 && !t->u))
-        return TD_FAIL(TD_ENOMEM, "no memory for what %zu gradients still owe", t->count);
+        return TD_FAIL(TD_ENOMEM, "no memory for the error-feedback residual of %zu gradients",
+                       t->count);
     return TD_OK;
 }
 

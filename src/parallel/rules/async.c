@@ -17,8 +17,8 @@ td_status td__async_check(const td__sync_config *c, const td__sync_job *j, const
     TD_TRY(td__sync_local_check(c, j, w));
     if (w->elastic)
         return TD_FAIL(TD_EINVAL,
-                       "train.sync: %s is not for elastic ranks: their number is not known to "
-                       "those who are not in step",
+                       "train.sync: %s cannot run on elastic ranks: asynchronous ranks do not stop "
+                       "together when the world size changes; start fixed ranks (-n N)",
                        c->rule);
     return TD_OK;
 }

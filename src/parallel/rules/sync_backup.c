@@ -188,7 +188,7 @@ static td_status plan_replay(backup_rule *r, int batches, bool own, int *needed)
         *needed += r->only[i];
     }
     if (!own && !*needed)
-        return TD_FAIL(TD_EINVAL, "%s: step %llu counts nobody", path, step);
+        return TD_FAIL(TD_EINVAL, "%s: step %llu lists no contributing rank", path, step);
     return TD_OK;
 }
 

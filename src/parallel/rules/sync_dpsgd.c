@@ -38,8 +38,9 @@ typedef struct dpsgd {
 
 static const td__key OPTIONS[] = {
     TD_KEY_ROW("graph", INT,
-               "Whose params a rank hears of: ring: both neighbours; grid: four, on a torus; "
-               "exponential: the ranks 1, 2, 4, ... before it.",
+               "Communication graph: neighbours whose params a rank averages with its own. ring: "
+               "both neighbours; grid: four, on a torus; exponential: the ranks 1, 2, 4, ... "
+               "before it.",
                .hi = EXPONENTIAL, .words = "ring=0 grid=1 exponential=2", .def = "exponential"),
     TD_KEYS_END};
 

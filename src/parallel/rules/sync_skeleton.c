@@ -83,8 +83,8 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        with);
     if (w->elastic)
         return TD_FAIL(TD_EINVAL,
-                       "parallel.partition skeleton: not on elastic ranks: what a lost rank holds "
-                       "nobody else does; start fixed ranks");
+                       "parallel.partition skeleton: not on elastic ranks: a lost rank is the only "
+                       "one that has its part of the weights; start fixed ranks (-n N)");
     if (j->optim && j->optim->clip_norm > 0)
         return TD_FAIL(TD_EINVAL,
                        "parallel.partition skeleton: not with train.clip.norm: no rank has all "
