@@ -187,8 +187,8 @@ td_status td__generate(td__session *s, const td__generate_opts *o, td__generate_
 
     if (strcmp(td__job_data(s->job)->source, "text") != 0 || !x || x->shape.ndim != 1)
         return TD_FAIL(TD_EINVAL,
-                       "this model was trained on %s data; text comes from models of the source "
-                       "text",
+                       "this model was trained on %s data; text needs a model trained with "
+                       "data.source: text",
                        td__job_data(s->job)->source);
     w.context = x->shape.dim[0];
     w.vocab = x->classes;

@@ -304,7 +304,7 @@ static td_status check_changed(td__job_run *r)
                        "cannot resume %s: its data have changed: %s; to go on with them all the "
                        "same: --set data.changed=accept",
                        r->dir, what);
-    TD_LOG(WARN, DATA, "%s goes on with data that have changed: %s", r->dir, what);
+    TD_LOG(WARN, DATA, "%s continues with data that have changed: %s", r->dir, what);
     return TD_OK;
 }
 
@@ -475,7 +475,7 @@ td_status td__job_run_open(td__job_run *r)
     if (r->session.members || r->past.finished)
         return TD_OK;
     if (r->metrics)
-        return TD_FAIL(TD_EINVAL, "this run could not be begun before: make a new trainer");
+        return TD_FAIL(TD_EINVAL, "an earlier call failed to start this run: make a new trainer");
     if (r->session.opts.checkpoint_upload && !r->o.uploads)
         return TD_FAIL(TD_ENOTSUP,
                        "checkpoint.upload: only `tandem train` uploads, if it was built "

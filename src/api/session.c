@@ -169,12 +169,12 @@ static td_status open_data(td__session *s)
 
     if (!memory && (s->given[0] || s->given[1] || s->given[2]))
         return TD_FAIL(TD_EINVAL,
-                       "td_job_opts gives samples, but the job reads others (data.source: %s); "
-                       "set data.source to memory",
+                       "td_job_opts has samples, but the job reads its own (data.source: %s); set "
+                       "data.source to memory",
                        opts.source);
     if (memory && opts.cache)
-        return TD_FAIL(TD_EINVAL, "data.cache: not with data.source: memory, whose samples may be "
-                                  "others in the next run; leave it out");
+        return TD_FAIL(TD_EINVAL, "data.cache: not with data.source: memory, whose samples may "
+                                  "change from run to run; leave it out");
     if (memory && s->input)
         return TD_FAIL(TD_EINVAL,
                        "data.source: memory: it cannot read %s; give the samples as test of "

@@ -1,9 +1,9 @@
 /* members_agent.c -- generations as the agent of this host decides about them: the process' end of
  * the control connection (control.h).
  *
- * A thread owns the connection: it sends heartbeats and receives new generations. What other threads have to
- * say they leave under the lock, and wake it. When a newer generation comes while the comm of an
- * older one is in use or being made, that comm is ended at once, so that no call goes on waiting
+ * A thread owns the connection: it sends heartbeats and receives new generations. Other threads
+ * leave their messages under the lock, and wake it. When a newer generation comes while the comm of
+ * an older one is in use or being made, that comm is ended at once, so that no call goes on waiting
  * for a member that is gone. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
@@ -197,7 +197,7 @@ static void *keep(void *arg)
         while (td__link_next(&m->link, &msg))
             hear(m, &msg);
         if (!td__link_up(&m->link))
-            end_process(m, "the agent of this host is gone");
+            end_process(m, "lost the connection to the agent of this host");
     }
     td__link_flush(&m->link);
     return NULL;

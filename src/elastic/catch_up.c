@@ -1,8 +1,8 @@
-/* catch_up.c -- at the start of a generation all ranks come to the same moment of the run.
+/* catch_up.c -- at the start of a generation all ranks get the same state of the run.
  *
  *   1. hello      all-gather of what each rank holds: step, validation, a checksum of the weights,
  *                 and the rest of its state besides the blocks.
- *   2. who        The furthest moment that any rank holds; among those that hold it, the weights
+ *   2. source     The furthest state that any rank holds; among those that hold it, the weights
  *                 that most of them have (they should not differ), and the lowest rank.
  *   3. transfer   From one holder to all others: a broadcast. From several: each sends to its share
  *                 of those that are behind, one after the other; the rest do nothing.
@@ -98,7 +98,7 @@ static td_status check_jobs(const td__elastic *e, const td__hello *all, int best
     for (int r = 0; r < e->world->ranks; r++)
         if (all[r].agreement != all[best].agreement) {
             TD_TRY(e->ops->agree(e->user, best));
-            return TD_FAIL(TD_EPEER, "rank %d has another job or other options than rank %d", r,
+            return TD_FAIL(TD_EPEER, "job or options of rank %d differ from those of rank %d", r,
                            best);
         }
     return TD_OK;
@@ -240,7 +240,7 @@ static td_status from_disk(td__elastic *e)
         TD_TRY(e->ops->find(e->user, &found));
     if (e->world->rank == 0 && lost)
         TD_LOG(WARN, TRAIN,
-               "all ranks that held the state of the run are gone: it goes back to step %llu",
+               "all ranks that held the state of the run were lost: it goes back to step %llu",
                (unsigned long long)e->replica->state.step);
     if (e->world->generation > 1)
         td__faults_over(e->faults);

@@ -1,4 +1,4 @@
-/* catch_up.h -- at the start of a generation all ranks come to the same moment of the run; see
+/* catch_up.h -- at the start of a generation all ranks get the same state of the run; see
  * catch_up.c, and catch_up_shards.c for ranks that hold shards. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_ELASTIC_CATCH_UP_H

@@ -242,12 +242,12 @@ static void say_lost(const td__elastic *e, const td__hello *all, int best, size_
         return;
     if (e->worlds.map)
         TD_LOG(WARN, TRAIN,
-               "all holders of %zu numbers of the model are gone at step %llu: the run goes back "
+               "all holders of %zu numbers of the model were lost at step %llu: the run goes back "
                "to step %llu",
                missing, from, to);
     else
         TD_LOG(WARN, TRAIN,
-               "both holders of %zu of %zu weights and their optimizer state are gone at step "
+               "both holders of %zu of %zu weights and their optimizer state were lost at step "
                "%llu: the run goes back to step %llu",
                missing, td_params_trainable(own->params), from, to);
 }

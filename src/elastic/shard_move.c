@@ -68,7 +68,7 @@ static td_status carry(const td__shard_move *m, td__transfer x, bool params)
             TD_TRY(send_floats(m, data, n, x.to));
         } else {
             float *data = k < 0 ? params_at(m, x.begin) : state_of(m->to, k, x.begin, x.end);
-            TD_ASSERT(data, "there is no place for elements [%zu, %zu)", x.begin, x.end);
+            TD_ASSERT(data, "no memory is assigned to elements [%zu, %zu)", x.begin, x.end);
             TD_TRY(receive_floats(m, data, n, x.from));
         }
     }

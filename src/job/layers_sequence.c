@@ -78,9 +78,9 @@ const td__layer_def td__layer_embedding = {
     "embedding table, one trained vector per id: (...) to (..., width)",
     {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids."), SPARSE, STD,
      TD_KEY_ROW("on", WORD,
-                "Who holds the table: every rank; or parameter servers (parallel.servers), whose "
-                "rows are made when an id is first used: a table may be larger than a rank's "
-                "memory. See docs/algorithms-training.md.",
+                "Where the table is: on every rank; or on parameter servers (parallel.servers), "
+                "whose rows are made when an id is first used: a table may be larger than a "
+                "rank's memory. See docs/algorithms-training.md.",
                 .words = "ranks servers", .def = "ranks", .flags = TD_KEY_LATER),
      TD_KEY_ROW("min_count", INT,
                 "on servers: batches that an id is in until it has a row; before, it reads as "

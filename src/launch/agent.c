@@ -1,7 +1,7 @@
 /* agent.c -- one host's part of a launch: its processes and their output.
  *
  * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output, and what became
- * of the processes; END when nobody needs this agent any more.
+ * of the processes; END when this agent is no longer needed.
  *
  * Which processes run is decided by generations. A job with fixed ranks has one, which the launcher
  * decides (fixed_ranks.h); those of an elastic job are agreed on by its agents (agreement.h). All

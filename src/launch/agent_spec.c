@@ -110,7 +110,7 @@ td_status td__agent_spec_read(td__agent_spec *a)
         else
             TD_TRY_OR(st, done,
                       TD_FAIL(TD_EPROTO,
-                              "unknown word of the launcher: %.20s; is the "
+                              "unknown setting from the launcher: %.20s; is the "
                               "same version of tandem on all hosts?",
                               text));
     }

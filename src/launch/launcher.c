@@ -252,9 +252,9 @@ static void agent_ended(launch *l, int index)
                  host->name, words);
     else {
         if (a->ready)
-            td__output_say(l->output, "the agent on host %s is gone; %d left", host->name, n_left);
+            td__output_say(l->output, "lost the agent on host %s; %d left", host->name, n_left);
         else /* one that was added */
-            td__output_say(l->output, "cannot start an agent on host %s, the others go on%s",
+            td__output_say(l->output, "cannot start an agent on host %s; continuing without it%s",
                            host->name, words);
         return;
     }

@@ -1,7 +1,7 @@
 /* launcher_fixed.c -- what the launcher does for fixed ranks: it decides their generation (GO names
- * where all ranks live), and the first rank that fails ends it. There is another one, of the same
- * ranks anew, if the job may be restarted; those that train continue their run from its newest
- * checkpoint. */
+ * where all ranks live), and the first rank that fails ends it. If the job may be
+ * restarted, the same ranks are started again as another generation; those that train continue
+ * their run from its newest checkpoint. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdio.h>

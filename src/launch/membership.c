@@ -136,7 +136,7 @@ static void decide(td__ms *m, const td__ms_ops *ops, void *user)
     m->decided = m->accepted;
     ops->decided(user, &m->decided);
     if (!(m->decided.voters & bit(m->c.self)))
-        stop(m, "the other hosts went on without this one", ops, user);
+        stop(m, "the other hosts have removed it and continue", ops, user);
 }
 
 static bool is_open(const td__ms *m)
@@ -332,7 +332,7 @@ void td__ms_hear(td__ms *m, uint64_t now, int from, const td__ms_msg *msg, const
             count_acks(m, ops, user);
         }
         break;
-    case TD_MS_OUT: stop(m, "the other hosts went on without this one", ops, user); break;
+    case TD_MS_OUT: stop(m, "the other hosts have removed it and continue", ops, user); break;
     case TD_MS_KIND_COUNT: break;
     }
 }
@@ -382,6 +382,6 @@ void td__ms_tick(td__ms *m, uint64_t now, const td__ms_ops *ops, void *user)
         m->led_ns = now;
     look_for_leader(m, now, ops, user);
     if (!m->stopped && (m->accepted.voters & bit(m->c.self)) && now > m->led_ns + m->c.give_up_ns)
-        stop(m, "too few of the other hosts answer, and the rest may go on without this one", ops,
-             user);
+        stop(m, "it has lost contact with a majority of the hosts, which may continue without it",
+             ops, user);
 }

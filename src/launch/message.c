@@ -159,8 +159,8 @@ td_status td__channel_next(td__channel *c, td__msg *m, bool *found)
     const char *p = c->buffer + c->start;
     uint32_t kind = get_u32(p), nbytes = get_u32(p + 8);
     if (kind >= TD_MSG_COUNT || nbytes > MAX_BODY)
-        return TD_FAIL(TD_EPROTO, "expected a message of an agent, found other bytes; does the "
-                                  "remote shell print something?");
+        return TD_FAIL(TD_EPROTO, "expected a message of an agent, received other bytes; does a "
+                                  "login script of the remote shell print text?");
     if (have - HEADER < nbytes)
         return TD_OK;
     *m = (td__msg){(td__msg_kind)kind, (int)get_u32(p + 4), p + HEADER, nbytes};

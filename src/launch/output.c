@@ -188,7 +188,8 @@ static td_status write_lines(td__output *o, int fd, int rank, const char *text, 
     if (write_out(o, fd, o->buffer, used))
         return TD_OK;
     if (errno == EPIPE && !o->plain)
-        return TD_FAIL(TD_EPEER, "nobody reads the output of the ranks");
+        return TD_FAIL(TD_EPEER,
+                       "standard output is closed: the output of the ranks cannot be passed on");
     if (errno != EPIPE && !o->error)
         o->error = errno;
     return TD_OK;

@@ -391,7 +391,7 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
         p->n_failed = 0;
     } else if (stopped >= 0) {
         const td__place_report *r = report_of(p, td__ms_proc_agent(old->member[stopped]));
-        set_text(next->why, "rank %d on host %s is stopped; the others do not wait for it", stopped,
+        set_text(next->why, "rank %d on host %s is stopped: continuing without it", stopped,
                  r ? r->host : "?");
     } else if (done >= 0) {
         set_text(next->why, "rank %d had done its work before", done);
@@ -407,7 +407,7 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
         }
         p->n_failed++;
         p->failed_ns = 0;
-        set_text(next->why, "rank %d could not go on with the others", failed);
+        set_text(next->why, "rank %d could not continue after a failure", failed);
     }
     return form(p, old, next);
 }

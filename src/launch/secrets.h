@@ -1,5 +1,5 @@
 /* secrets.h -- what only the members of one launch know: its secret, its name, its certificate.
- * Made anew for each, kept in memory, and forgotten at its end. */
+ * Generated for each launch, kept in memory, and erased at its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_SECRETS_H
 #define TD_LAUNCH_SECRETS_H

@@ -23,7 +23,7 @@ enum {
     EXIT_FAILED = 1,
 };
 
-static const char TOO_LATE[] = "there is no place for it any more";
+static const char TOO_LATE[] = "its place in the run was removed before it started";
 
 typedef td__worker worker;
 

@@ -1,6 +1,6 @@
-/* workers_impl.h -- the inside of workers.h, shared by what starts the processes (workers_start.c),
- * hears them (workers.c), watches them (workers_watch.c), tells them (workers_tell.c), reports on
- * them (workers_say.c) and deals with their end (workers_end.c). */
+/* workers_impl.h -- the inside of workers.h, shared by the files that start processes
+ * (workers_start.c), receive from them (workers.c), watch them (workers_watch.c), send to them
+ * (workers_tell.c), report on them (workers_say.c) and handle their end (workers_end.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_WORKERS_IMPL_H
 #define TD_LAUNCH_WORKERS_IMPL_H

@@ -98,11 +98,11 @@ void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now)
     char line[LINE], name[TD_WORKER_NAME];
     bool waited_for = td__worker_rank(w, k) >= 0;
     snprintf(line, sizeof line,
-             "%s was killed %.1f s ago and has not ended (state %c): the kernel does not let go of "
-             "it, as when a disk or a network file system does not answer%s",
+             "%s was killed %.1f s ago and has not ended (state %c): it is blocked in the kernel, "
+             "as when a disk or a network file system does not answer%s",
              td__worker_name(w, k, name), 1e-9 * (double)(now - k->killed_ns),
              td__process_state((int)k->child.pid),
-             waited_for ? "; the others wait for its end" : "");
+             waited_for ? "; the other ranks wait until it ends" : "");
     say(w, k, line);
 }
 

@@ -1,5 +1,5 @@
 /* workers_watch.c -- is a process still there, and does it go forward? Leases, those that are
- * stopped, those that beat but hang, and the grace of those that were told to go. */
+ * stopped, those that send heartbeats but hang, and the grace of those that were asked to end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 

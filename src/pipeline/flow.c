@@ -244,7 +244,7 @@ td_status td__flow_begin(td__flow *f, const td__sync_place *at)
     f->current = f->begun;
     pending *n = pending_of(f, f->begun);
     version *v = version_of(f, f->begun);
-    TD_ASSERT(!n->work, "batch %d is begun before batch %d was heard of", f->begun,
+    TD_ASSERT(!n->work, "batch %d begins before the result of batch %d has arrived", f->begun,
               f->begun - f->pendings);
     n->at = *at;
     n->rows = td__step_rows(f->p->base.engine);

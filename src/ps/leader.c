@@ -55,7 +55,7 @@ static td_status servers_there(const td__ps_rule *r)
 static void lose(td__ps_rule *r, int worker)
 {
     td__ps_seat *seat = &r->seats[worker];
-    TD_LOG(WARN, TRAIN, "%s: step %llu goes on with %d of %d workers", td_last_error(),
+    TD_LOG(WARN, TRAIN, "%s: step %llu continues with %d of %d workers", td_last_error(),
            (unsigned long long)r->begun, r->workers - r->n_lost - 1, r->workers);
     r->change = r->base.x.elastic;
     if (seat->busy && !seat->overdue)

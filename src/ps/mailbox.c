@@ -138,8 +138,8 @@ td_status td__mailbox_get(td__mailbox *m, const td__mailbox_side *s, void *messa
     TD_TRY(sleep_until(m, s, has_message, 0, &m->reader_sleeps));
     copy_out(m, at, &h, sizeof h);
     if (h.nbytes != nbytes || h.magic != MAGIC) {
-        td_status st = TD_FAIL(TD_EMISMATCH, "a message of %u bytes came where %zu were expected",
-                               h.nbytes, nbytes);
+        td_status st =
+            TD_FAIL(TD_EMISMATCH, "received a message of %u bytes, expected %zu", h.nbytes, nbytes);
         td__comm_poison_all(s->link, st, td_last_error());
         return st;
     }

@@ -1,6 +1,6 @@
 /* shard_map.h -- which server holds what: ranges of the block of params and states, cut where a
  * param begins, as near to equal shares as that allows. A function of the model and the number of
- * servers, so nobody needs to be told. Whole params, because optimizers may look at whole ones
+ * servers, so no message is needed. Whole params, because optimizers may look at whole ones
  * (LAMB, LARS) and clipping adds up squares param by param: bits do not depend on the cut. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PS_SHARD_MAP_H

@@ -23,7 +23,7 @@ static td_status create(td__sync *s)
 
 const td__sync_ops td__sync_ssp = {
     .name = "ssp",
-    .help = "parameter servers, asynchronous, with workers that stay near each other "
+    .help = "parameter servers, asynchronous, with bounded staleness between workers "
             "(parallel.servers)",
     .promise = "with one worker the bits of one rank; else a function of the order of pushes, "
                "replayable",

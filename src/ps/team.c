@@ -143,7 +143,8 @@ static td_status hear_own(td__ps_rule *r, td__ps_lane *l, int member, td__ps_hol
     TD_TRY(td_recv(l->link, out, (size_t)n * sizeof *out, TD_U8, 1 + member, NULL));
     for (int i = 0; i < n; i++)
         if (out[i].member != member || out[i].at.begin > out[i].at.end || out[i].at.end > floats)
-            return TD_FAIL(TD_EPROTO, "rank %d holds what there is not", l->rank + member);
+            return TD_FAIL(TD_EPROTO, "rank %d reports ranges outside the params",
+                           l->rank + member);
     l->n_holds += n;
     return TD_OK;
 }

@@ -182,7 +182,7 @@ td_status td__backup_sets_ranks(const char *path, int *out)
     json_decref(event);
     td__file_map_close(&map);
     if (ranks < 1)
-        return TD_FAIL(TD_EINVAL, "%s: its first line says nothing of ranks", path);
+        return TD_FAIL(TD_EINVAL, "%s: its first line does not say the number of ranks", path);
     if (ranks > MOST_RANKS)
         return TD_FAIL(TD_EINVAL, "%s: its first line says %lld ranks: at most %d are possible",
                        path, (long long)ranks, MOST_RANKS);

@@ -222,7 +222,7 @@ td_status td__report_timeline(td__text *t, const char *dir, const td__report_dat
         find_waits(&l, d);
         for (int i = 0; i < l.n; i++)
             lost += l.all[i].lost;
-        td__text_printf(t, "<h2>Ranks that came and went: %d lost</h2>\n", lost);
+        td__text_printf(t, "<h2>Ranks that joined and left: %d lost</h2>\n", lost);
         print_chart(t, &l);
         print_table(t, &l);
     }

@@ -1,4 +1,4 @@
-/* agree.c -- do all ranks train the same thing? Ranks make their collective calls without asking
+/* agree.c -- do all ranks train the same job? Ranks make their collective calls without asking
  * each other, because all of them decide by the same numbers. These are compared before the first
  * such call, so that a rank with another job is told what differs, instead of making other calls or
  * waiting for ever.

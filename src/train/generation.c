@@ -1,6 +1,5 @@
-/* generation.c -- what a generation of an elastic run does once its ranks have come to the same
- * moment (elastic/elastic.h): rank 0 takes the lead, then steps until the run or the generation is
- * over. */
+/* generation.c -- what a generation of an elastic run does once its ranks have the same state
+ * (elastic/elastic.h): rank 0 takes the lead, then steps until the run or the generation ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "base/log.h"

@@ -26,7 +26,7 @@ static td_status excuse(td__trainer *t, td_status st)
     if (t->report.finishing && !*t->report.unsaved)
         snprintf(t->report.unsaved, sizeof t->report.unsaved, "%s", td_last_error());
     if (!t->report.finishing && !td__train_at_end(t))
-        TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written, the run goes on: %s",
+        TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written; training continues: %s",
                (unsigned long long)t->replica.state.step, td_last_error());
     if (t->run.checkpointer)
         td__checkpointer_excuse(t->run.checkpointer);

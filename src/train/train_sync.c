@@ -1,5 +1,5 @@
 /* train_sync.c -- the sync rule of a run, or of a generation: made from the trainer's parts, and
- * made anew when work is dealt out otherwise. */
+ * made again when micro-batches are divided differently. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "base/log.h"

@@ -37,12 +37,12 @@ static void warn_of_idle(const td__trainer *t, int64_t ranks)
         return;
     if (more)
         TD_LOG(WARN, TRAIN,
-               "%lld of %lld ranks have nothing to do: a step has %lld micro-batches; start fewer "
+               "%lld of %lld ranks are idle: a step has %lld micro-batches; start fewer "
                "ranks, or set train.micro_batches to %lld (other sums, so another digest)",
                (long long)(ranks - all), (long long)ranks, (long long)all, (long long)more);
     else
         TD_LOG(WARN, TRAIN,
-               "%lld of %lld ranks have nothing to do: a step has %lld micro-batches; start fewer "
+               "%lld of %lld ranks are idle: a step has %lld micro-batches; start fewer "
                "ranks, or raise train.batch",
                (long long)(ranks - all), (long long)ranks, (long long)all);
 }
@@ -71,11 +71,10 @@ void td__train_place(td__trainer *t, const td__checkpoint_info *from)
         return;
     t->replica.state.batch_in_epoch = at / is;
     if (at % is)
-        TD_LOG(
-            WARN, TRAIN,
-            "%s: stands at sample %lld of its epoch, where no batch of %lld begins (it was %lld): "
-            "%lld samples of this epoch are trained on again",
-            from->path, (long long)at, (long long)is, (long long)was, (long long)(at % is));
+        TD_LOG(WARN, TRAIN,
+               "%s: saved at sample %lld of its epoch, where no batch of %lld begins (batches were "
+               "%lld): %lld samples of this epoch are repeated",
+               from->path, (long long)at, (long long)is, (long long)was, (long long)(at % is));
 }
 
 /* With another batch (train.batch_per_rank on another number of ranks) epochs have other numbers of
@@ -128,8 +127,8 @@ td_status td__train_check_resumed(const td__trainer *t, const td__checkpoint_inf
         return TD_OK;
     if (*was && *is && !t->o.nondeterministic && !t->o.any_gpu)
         return TD_FAIL(TD_EINVAL,
-                       "%s: was computed on %s, and this run has %s, whose bits are others: go on "
-                       "where it was begun, or set checkpoint.any_gpu",
+                       "%s: was computed on %s, and this run has %s, which does not give the same "
+                       "bits: resume on the former, or set checkpoint.any_gpu",
                        from->path, was, is);
     TD_LOG(WARN, TRAIN,
            "%s: was computed on %s, and the run continues with %s: results will not be "

@@ -1,5 +1,6 @@
-/* Compressors: every rank gets the same bits, of any bucket on any number of ranks; what is not sent
- * is owed, and in the end all of it arrives; NaN, infinities and denormals; bytes on the wire. */
+/* Compressors: every rank gets the same bits, of any bucket on any number of ranks; what is not
+ * sent stays in the residual, and in the end all of it arrives; NaN, infinities and denormals;
+ * bytes on the wire. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>

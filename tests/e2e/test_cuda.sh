@@ -75,7 +75,7 @@ grep -q '"gpu": *"emulated GPU, driver for CUDA [0-9.]*"' run-cuda/checkpoints/*
 # Bits belong to the kind of GPU, its driver and its libraries.
 EMULATED_GPU='another GPU' run 2 "$tandem" train "$job" --resume --run-dir run-cuda \
     --set train.backend=cuda --set train.epochs=4
-has 'was computed on emulated GPU, driver .*, and this run has another GPU, driver .*: go on where'
+has 'was computed on emulated GPU, driver .*, and this run has another GPU, driver .*, which'
 EMULATED_GPU='another GPU' run 0 "$tandem" train "$job" --resume --run-dir run-cuda \
     --set train.backend=cuda --set train.epochs=4 --set checkpoint.any_gpu=true
-has 'was computed on emulated GPU, driver .* continues with another GPU, driver .*: results will not be'
+has 'was computed on emulated GPU, driver .* continues with another GPU, driver .*: results'

@@ -206,7 +206,7 @@ for host in '' c; do
     kill -STOP "$agent"
     all_in 2 4
     kill -CONT "$agent"
-    must 'leaves the job: the other hosts went on without this one'
+    must 'leaves the job: the other hosts have removed it and continue'
     ends 0
     count ' done [0-9]' 4 || fail "not all were done after a stop of the agent on host $host"
 done
@@ -217,7 +217,7 @@ all_in 1 6
 kill -TERM "$(agent_of b)"
 must 'host b was asked to go (SIGTERM): its ranks leave at a step border'
 all_in 2 4
-must 'the agent on host b is gone; 2 left'
+must 'lost the agent on host b; 2 left'
 ends 0
 count ' done [0-9]' 4 || fail "not all were done after a host was asked to go"
 ! said 'killed by signal' || fail "a host that was asked to go lost ranks"
@@ -270,7 +270,7 @@ start --hosts-file hosts --lease 5s --listen 127.0.0.1 \
     --ssh "$dir/rsh" -n 1:4 -- "${steps[@]}"
 all_in 1 2
 echo 'nowhere:2' >>hosts
-must 'cannot start an agent on host nowhere, the others go on: no route to nowhere'
+must 'cannot start an agent on host nowhere; continuing without it: no route to nowhere'
 echo 'localhost:many' >hosts
 must 'the file of hosts: host "localhost:many": expected NAME or NAME:SLOTS'
 ends 0

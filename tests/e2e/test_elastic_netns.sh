@@ -28,7 +28,7 @@ start --lease 1500ms
 must 'generation 1 rank 3 of 4'
 ip -n $a link set va$$ down
 must "now 2 ranks (generation 2): host $b was lost, and rank 2 with it: its agent does not answer"
-must "host $b leaves the job: too few of the other hosts answer"
+must "host $b leaves the job: it has lost contact with a majority of the hosts"
 ends 0
 [ "$(grep -c ' done [0-9]' out)" = 2 ] || fail "not both ranks of the first host were done"
 [ "$(grep -c 'leaves the job' out)" = 1 ] || fail "more than one line"

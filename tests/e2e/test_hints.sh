@@ -41,7 +41,7 @@ job linear "batch: 30, micro_batches: 2"
 for how in "-n 3" "-n 3 --elastic --lease 10s"; do
     # shellcheck disable=SC2086
     train 0 $how
-    once '1 of 3 ranks have nothing to do: .* or set train.micro_batches to 3'
+    once '1 of 3 ranks are idle: .* or set train.micro_batches to 3'
 done
 train 0 -n $((processors + 1))
 said "ranks on a host with" && fail "-q has told of crowded ranks"

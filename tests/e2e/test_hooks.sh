@@ -77,7 +77,7 @@ run 0 "$tandem" train --resume=moved --set train.steps=6 -n 2
 stands moved 5
 run 0 "$tandem" train job.yaml --run-dir uneven "${per_rank[@]}" --set train.steps=1 -n 3
 run 0 "$tandem" train --resume=uneven --set train.steps=2 -n 2
-has 'stands at sample 48 of its epoch, where no batch of 32 begins (it was 48): 16 samples'
+has 'saved at sample 48 of its epoch, where no batch of 32 begins (batches were 48): 16 samples'
 stands uneven 2
 
 # Without train.steps nobody knows how many steps are left of the epochs.

@@ -58,7 +58,7 @@ for rank in 0 1 2 3; do
 done
 [ $back -lt 4 ] || fail "no stage's state came from its replica"
 killed gpt 2 2 "rank=1 at=step:3" # the only one that had its stage
-has 'all holders of .* numbers of the model are gone'
+has 'all holders of .* numbers of the model were lost'
 
 run 0 "$tandem" train cnn.yaml -q
 want=$(digest)

@@ -103,7 +103,7 @@ for servers in 1 2; do
     kill -9 "$pid"
     wait $launcher; got=$?
     [ $got = 0 ] || fail "kill -9 of a worker, $servers servers: $got"
-    has 'goes on with 2 of 3 workers'
+    has 'continues with 2 of 3 workers'
     none_left "the death of a worker"
     python3 - worker-$servers <<'PY' || fail "metrics.jsonl after the death of a worker"
 import json, sys
@@ -172,7 +172,7 @@ kill -TERM "$leader"
 kill -CONT "$leader"
 wait $launcher; got=$?
 [ $got = 130 ] || fail "kill -9 of a worker at the end: $got"
-has 'goes on with 1 of 2 workers'
+has 'continues with 1 of 2 workers'
 [ "$(cat idle/checkpoints/latest)" = "$(printf 'step-%08d' "$(steps idle)")" ] ||
     fail "kill -9 of a worker at the end: the last checkpoint is $(cat idle/checkpoints/latest)"
 none_left "the death of a worker at the end"

@@ -83,7 +83,7 @@ for rank in 3 4; do # the second of the first worker, the first of the second
     kill -9 "$pid"
     wait $launcher; got=$?
     [ $got = 0 ] || fail "kill -9 of rank $rank: $got"
-    has 'goes on with 1 of 2 workers'
+    has 'continues with 1 of 2 workers'
     none_left "the death of rank $rank"
     python3 - kill-$rank <<'PY' || fail "metrics.jsonl after the death of rank $rank"
 import json, sys

@@ -105,7 +105,7 @@ counts killed 1344
 begin worker 3
 kill -KILL "$pid"
 wait $launcher || fail "kill -9 of a worker"
-has 'goes on with 2 of 3 workers'
+has 'continues with 2 of 3 workers'
 counts worker 1280
 
 begin asked 0

@@ -40,7 +40,7 @@ has 'cannot resume runs/kinds-0001: its data have changed: the samples of the tr
 run 0 "$tandem" eval runs/kinds-0001
 has 'the data have changed since runs/kinds-0001/checkpoints/step-[0-9]* was trained'
 run 0 "$tandem" train job.yaml --resume --set train.epochs=16 --set data.changed=accept
-has 'goes on with data that have changed: the samples of the train part are others'
+has 'continues with data that have changed: the samples of the train part are others'
 cp before.csv train.csv
 rm -r runs/kinds-0001
 # Resumed with the same data, on two ranks and one: the bits of a run in one go.

@@ -112,7 +112,7 @@ for rank in 3 1; do
     wait $launcher; got=$?
     if [ $rank = 3 ]; then
         [ $got = 0 ] || fail "kill -9 of a worker: $got"
-        has 'goes on with 2 of 3 workers'
+        has 'continues with 2 of 3 workers'
     else
         [ $got = 1 ] || fail "kill -9 of a server: $got"
         run 0 "$tandem" train --resume=kill1 -n 2 --servers 1 --threads 1 --set train.epochs=61

@@ -203,7 +203,7 @@ void td__desks_close(td__desks *v)
     if (first && v->desks)
         stop_desks(v);
     if (!first && v->link && v->link[0] && td_send(v->link[0], &last, sizeof last, TD_U8, 0, NULL))
-        TD_LOG(DEBUG, TRAIN, "rank 0 is gone before the end: %s", td_last_error());
+        TD_LOG(DEBUG, TRAIN, "lost the connection to rank 0 before the end: %s", td_last_error());
     for (int r = 0; v->link && r < v->size; r++)
         td_comm_destroy(v->link[r]);
     for (int r = 0; v->desks && r < v->size; r++) {

@@ -56,7 +56,7 @@ static td_status agree(td_comm *comm, td_status mine)
         return TD_OK;
     /* Who knows first may abort the comm on its way out: not before all others know. */
     if (!st && v.status != TD_ENOTSUP && td_barrier(comm, NULL))
-        TD_LOG(DEBUG, DATA, "not all ranks heard why: %s", td_last_error());
+        TD_LOG(DEBUG, DATA, "the failure could not be reported to all ranks: %s", td_last_error());
     v.text[sizeof v.text - 1] = 0;
     return TD_FAIL((td_status)v.status, "%s", v.text);
 }

@@ -364,7 +364,7 @@ static td_status serve(td__sync *s)
 const td__sync_ops td__sync_backup = {
     .name = "backup",
     .help = "backup workers: ranks that are late in a step are left out (parallel.backup)",
-    .promise = "a function of whose work counted; replayable",
+    .promise = "a function of which ranks contributed to each step; replayable",
     .unplanned = "any rank may be late in a step, and others do not wait for it",
     .size = sizeof(backup_rule),
     .key = "parallel.backup",
