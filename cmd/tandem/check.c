@@ -15,27 +15,19 @@
 #include "graph/draw.h"
 #include "session.h"
 #include "train/memory.h"
-#if TD_CUDA
-#include "device/cuda/describe.h"
-#endif
 
 enum { MOST_RANKS = 4096 };
 
 /* What one compute thread needs of the GPU, and what that has. */
 static void print_gpu(const td__session *s, size_t needed)
 {
-#if TD_CUDA
-    td__cuda_kind kind;
+    const td__gpus *gpus = td__backend_traits(s->opts.backend).gpus;
+    td__gpu_info gpu;
     char a[TD__HUMAN], b[TD__HUMAN];
-    if (td__backend_traits(s->opts.backend).on_processor || td__cuda_describe(0, &kind))
-        return;
-    printf("  of the GPU's memory: %s of %s (%s)%s\n", td__human_bytes((double)needed, a),
-           td__human_bytes((double)kind.memory, b), kind.name,
-           needed > kind.memory ? ": too much; use a smaller batch or more micro-batches" : "");
-#else
-    (void)s;
-    (void)needed;
-#endif
+    if (gpus && !gpus->describe(0, &gpu))
+        printf("  of the GPU's memory: %s of %s (%s)%s\n", td__human_bytes((double)needed, a),
+               td__human_bytes((double)gpu.memory, b), gpu.name,
+               needed > gpu.memory ? ": too much; use a smaller batch or more micro-batches" : "");
 }
 
 static void print_memory(const td__session *s)

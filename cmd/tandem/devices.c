@@ -6,33 +6,19 @@
 #include "backend/cpu/engine_onednn.h"
 #include "base/cpu.h"
 #include "command.h"
-#if TD_CUDA
-#include "device/cuda/describe.h"
-#endif
+#include "graph/backend_auto.h"
 
-static void print_gpus(void)
+static void print_gpus(const char *backend, const td__gpus *gpus)
 {
-#if TD_CUDA
+    td__gpu_info gpu;
     int count;
-    if (td__cuda_count(&count)) {
-        printf("cuda  none: %s\n", td_last_error());
+    if (gpus->count(&count)) {
+        printf("%-5s none: %s\n", backend, td_last_error());
         return;
     }
-    for (int i = 0; i < count; i++) {
-        td__cuda_kind kind;
-        if (td__cuda_describe(i, &kind)) {
-            printf("cuda  GPU %d: %s\n", i, td_last_error());
-            continue;
-        }
-        printf("cuda  GPU %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GiB, driver "
-               "for CUDA %d.%d\n",
-               i, kind.name, kind.major, kind.minor, kind.processors,
-               (double)kind.memory / (1024.0 * 1024 * 1024), kind.driver / 1000,
-               kind.driver % 1000 / 10);
-    }
-#else
-    printf("cuda  none: this build has no CUDA; configure it where nvcc is\n");
-#endif
+    for (int i = 0; i < count; i++)
+        printf("%-5s GPU %d: %s\n", backend, i,
+               gpus->describe(i, &gpu) ? td_last_error() : gpu.what);
 }
 
 static int run(const td__args *a)
@@ -42,7 +28,12 @@ static int run(const td__args *a)
     printf("cpu   %s, instruction set %s, %d processors, %s%s\n", td__cpu_kind(),
            td__isa_name(td__cpu_isa()), td__processors(), onednn ? "oneDNN " : "no oneDNN",
            onednn ? onednn : "");
-    print_gpus();
+    const char *name;
+    for (int i = 0; (name = td__backend_name(i)); i++) {
+        const td__gpus *gpus = td__backend_traits(name).gpus;
+        if (gpus)
+            print_gpus(name, gpus);
+    }
     return TD_EXIT_OK;
 }
 

@@ -8,101 +8,95 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "device/cuda/describe.h"
 #include "graph/backend_auto.h"
 
+#define TD_BACKEND_INNER TD_BACKEND
 static const struct {
     const char *name;
     td_status (*create)(td_backend **out);
     td_backend_traits traits;
 } BACKENDS[] = {
-    {"cpu", td__cpu_create, {.host_reads = true, .on_processor = true}},
-    {"ref", td__ref_create, {.host_reads = true, .on_processor = true}},
-    {"null", td__null_create, {.host_reads = true, .on_processor = true}},
-    {"far", td__far_create, {.on_processor = true}},
-    {"cuda", td__cuda_create, {0}},
+#define TD_BACKEND(name, ...) {#name, td__##name##_create, {__VA_ARGS__}},
+#include "backend/backends.def"
+#undef TD_BACKEND
 };
+static const char NAMES[] =
+#define TD_BACKEND(name, ...) " " #name
+#include "backend/backends.def"
+#undef TD_BACKEND
+    ;
+#undef TD_BACKEND_INNER
+
+const char td__backend_words[] =
+#define TD_BACKEND(name, ...) #name " "
+#define TD_BACKEND_INNER(name, ...)
+#include "backend/backends.def"
+#undef TD_BACKEND
+#undef TD_BACKEND_INNER
+    "auto";
+
+/* The row of "cuda" or "cuda:1", -1 for an unknown name; *number: 1, without one 0. */
+static int row_of(const char *name, int *number)
+{
+    size_t length = name ? strcspn(name, ":") : 0;
+    *number = length && name[length] ? (int)strtol(name + length + 1, NULL, 10) : 0;
+    for (int i = 0; i < TD_LEN(BACKENDS); i++)
+        if (strlen(BACKENDS[i].name) == length && !strncmp(BACKENDS[i].name, name, length))
+            return i;
+    return -1;
+}
 
 td_backend_traits td__backend_traits(const char *name)
 {
-    size_t length = name ? strcspn(name, ":") : 0; /* "cuda:1" */
-    for (int i = 0; i < TD_LEN(BACKENDS); i++)
-        if (strlen(BACKENDS[i].name) == length && !strncmp(BACKENDS[i].name, name, length))
-            return BACKENDS[i].traits;
-    return BACKENDS[0].traits;
+    int number, i = row_of(name, &number);
+    return BACKENDS[i < 0 ? 0 : i].traits;
+}
+
+const char *td__backend_name(int i)
+{
+    return i < TD_LEN(BACKENDS) ? BACKENDS[i].name : NULL;
 }
 
 td_status td__backend_create(const char *name, td_backend **out)
 {
+    int number, i = row_of(name, &number);
+    bool numbered = strchr(name, ':') != NULL;
     *out = NULL;
-    if (strncmp(name, "cuda:", 5) == 0)
-        return td__cuda_create_on(name, out);
-    for (int i = 0; i < TD_LEN(BACKENDS); i++)
-        if (strcmp(BACKENDS[i].name, name) == 0)
-            return BACKENDS[i].create(out);
-    return TD_FAIL(TD_EINVAL, "no backend named \"%s\"; there are cpu, cuda, ref, null and far",
-                   name);
+    if (i < 0 || (numbered && !BACKENDS[i].traits.gpus))
+        return TD_FAIL(TD_EINVAL, "no backend named \"%s\" (known:%s)", name, NAMES);
+    return numbered ? BACKENDS[i].traits.gpus->create(name, out) : BACKENDS[i].create(out);
 }
 
-#if TD_CUDA
 void td__backend_gpu(const char *name, char *out, size_t room)
 {
-    td__cuda_kind kind;
-    char libraries[96];
-    *out = 0;
-    if (!name || strncmp(name, "cuda", 4) != 0 ||
-        td__cuda_describe(name[4] ? (int)strtol(name + 5, NULL, 10) : 0, &kind))
-        return;
-    td__cuda_libraries(libraries, sizeof libraries);
-    snprintf(out, room, "%s, driver for CUDA %d.%d%s", kind.name, kind.driver / 1000,
-             kind.driver % 1000 / 10, libraries);
+    int number;
+    (void)row_of(name, &number);
+    const td__gpus *gpus = td__backend_traits(name).gpus;
+    td__gpu_info info;
+    bool known = gpus && !gpus->describe(number, &info);
+    snprintf(out, room, "%s", known ? info.bits : "");
 }
 
 void td__backend_for(const char *name, int local_rank, char *out, size_t room)
 {
-    int gpus = 0;
-    snprintf(out, room, "%s", name ? name : "");
-    if (name && strcmp(name, "cuda") == 0 && td__cuda_count(&gpus) == TD_OK && gpus > 1)
-        snprintf(out, room, "cuda:%d", local_rank % gpus);
+    const td__gpus *gpus = td__backend_traits(name).gpus;
+    int n = 0;
+    if (gpus && !strchr(name, ':') && !gpus->count(&n) && n > 1)
+        snprintf(out, room, "%s:%d", name, local_rank % n);
+    else
+        snprintf(out, room, "%s", name ? name : "");
 }
 
 const char *td__backend_auto(void)
 {
-    int gpus = 0;
-    return td__cuda_count(&gpus) == TD_OK && gpus > 0 ? "cuda" : "cpu";
+    for (int i = 0; i < TD_LEN(BACKENDS); i++) {
+        const td__gpus *gpus = BACKENDS[i].traits.gpus;
+        int n;
+        if (gpus && !gpus->count(&n))
+            return BACKENDS[i].name;
+    }
+    return BACKENDS[0].name;
 }
-#else
-void td__backend_gpu(const char *name, char *out, size_t room)
-{
-    (void)name, (void)room;
-    *out = 0;
-}
-
-void td__backend_for(const char *name, int local_rank, char *out, size_t room)
-{
-    (void)local_rank;
-    snprintf(out, room, "%s", name ? name : "");
-}
-
-const char *td__backend_auto(void)
-{
-    return "cpu";
-}
-
-td_status td__cuda_create(td_backend **out)
-{
-    return td__cuda_create_on("cuda", out);
-}
-
-td_status td__cuda_create_on(const char *device, td_backend **out)
-{
-    (void)device;
-    *out = NULL;
-    return TD_FAIL(TD_ENOTSUP,
-                   "backend cuda: this build has none; configure it where nvcc is (docs/gpu.md), "
-                   "or set train.backend to cpu");
-}
-#endif
 
 void td__backend_destroy(td_backend *b)
 {

@@ -5,6 +5,7 @@
 #define TD_BACKEND_HOST_H
 
 #include "graph/backend.h"
+#include "graph/backend_auto.h"
 
 /* A zeroed object of `size` bytes that begins with a td_backend of these ops; freed by destroy. */
 TD_NODISCARD td_status td__host_create(const td_backend_ops *ops, size_t size, td_backend **out);
@@ -19,14 +20,12 @@ void td__host_destroy(td_backend *b);
 void td__host_enter(td_backend *b, unsigned *saved);
 void td__host_leave(td_backend *b, unsigned saved);
 
-/* One constructor per backend. */
-TD_NODISCARD td_status td__cpu_create(td_backend **out);
-TD_NODISCARD td_status td__ref_create(td_backend **out);
-TD_NODISCARD td_status td__null_create(td_backend **out);
-TD_NODISCARD td_status td__far_create(td_backend **out);
-TD_NODISCARD td_status td__cuda_create(td_backend **out);
-TD_NODISCARD td_status td__cuda_create_on(const char *device, td_backend **out); /* "cuda:1" */
-/* ", cuBLASLt 13.1.0, cuDNN 9.19.0": those that backends of this process hold. */
-void td__cuda_libraries(char *out, size_t room);
+/* One constructor per backend; and the GPUs of those that have some. */
+#define TD_BACKEND(name, ...) TD_NODISCARD td_status td__##name##_create(td_backend **out);
+#define TD_BACKEND_INNER TD_BACKEND
+#include "backend/backends.def"
+#undef TD_BACKEND_INNER
+#undef TD_BACKEND
+extern const td__gpus td__cuda_gpus;
 
 #endif

@@ -7,16 +7,40 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "tandem/status.h"
+
+typedef struct td_backend td_backend; /* graph/backend.h */
+
+/* The GPUs of a backend: those that this process may use, by number. */
+typedef struct td__gpu_info {
+    char what[224]; /* "NVIDIA H200, compute capability 9.0, ..." */
+    char name[96];  /* "NVIDIA H200" */
+    size_t memory;  /* bytes */
+    char bits[128]; /* what bits belong to: see td__backend_gpu() */
+} td__gpu_info;
+
+typedef struct td__gpus {
+    /* At least one; TD_ENOTSUP says why there is none. */
+    TD_NODISCARD td_status (*count)(int *out);
+    TD_NODISCARD td_status (*describe)(int number, td__gpu_info *out);
+    TD_NODISCARD td_status (*create)(const char *name, td_backend **out); /* on "cuda:1" */
+} td__gpus;
+
 /* What is known of a backend by its name, before there is one. */
 typedef struct td_backend_traits {
-    bool host_reads;   /* the host may read and write the memory of its device */
-    bool on_processor; /* kernels run on threads of the host: ranks there share them, and bits
-                        * belong to the kind of processor */
+    bool host_reads;      /* the host may read and write the memory of its device */
+    bool on_processor;    /* kernels run on threads of the host: ranks there share them, and bits
+                           * belong to the kind of processor */
+    const td__gpus *gpus; /* what it runs on; NULL: the processor, in some way */
 } td_backend_traits;
 
 td_backend_traits td__backend_traits(const char *name); /* NULL, or an unknown one: as cpu */
+const char *td__backend_name(int i);                    /* of backends.def; NULL after the last */
+/* Those that train.backend can be: "cpu cuda ... auto". */
+extern const char td__backend_words[];
 
-/* What "auto" stands for on this machine: "cuda" where a GPU can be used, else "cpu". */
+/* What "auto" stands for on this machine: the first backend that has GPUs which can be used, else
+ * "cpu". */
 const char *td__backend_auto(void);
 
 /* The backend as a rank has it that is number local_rank of those on its host: of several GPUs,

@@ -34,6 +34,5 @@ void td__refusals_log(td__refusals *r, const char *source, const char *why)
         return;
     bool last = ++r->n_lines == LOG_MOST;
     TD_LOG(WARN, NET, "refused a connection from %s: %s (further ones from it are not logged%s)",
-           source, why,
-           last ? "; further refusals from any address are suppressed for 10 s" : "");
+           source, why, last ? "; further refusals from any address are suppressed for 10 s" : "");
 }

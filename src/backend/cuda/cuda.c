@@ -134,14 +134,6 @@ static void cuda_destroy(td_backend *b)
     td__host_destroy(b);
 }
 
-void td__cuda_libraries(char *out, size_t room)
-{
-    char lt[32], dnn[32];
-    td__cublaslt_held(lt);
-    td__cudnn_held(dnn);
-    snprintf(out, room, "%s%s%s%s", *lt ? ", cuBLASLt " : "", lt, *dnn ? ", cuDNN " : "", dnn);
-}
-
 static const td_backend_ops OPS = {
     .name = "cuda",
     .destroy = cuda_destroy,
@@ -153,12 +145,7 @@ static const td_backend_ops OPS = {
     .wants_one_pass = true,
 };
 
-td_status td__cuda_create(td_backend **out)
-{
-    return td__cuda_create_on(OPS.device, out);
-}
-
-td_status td__cuda_create_on(const char *device, td_backend **out)
+static td_status create_on(const char *device, td_backend **out)
 {
     TD_TRY(td__host_create_on(&OPS, sizeof(td__cuda), device, out));
     td_status st = td__cublaslt_get(&((td__cuda *)*out)->lt);
@@ -168,3 +155,38 @@ td_status td__cuda_create_on(const char *device, td_backend **out)
     }
     return st;
 }
+
+td_status td__cuda_create(td_backend **out)
+{
+    return create_on(OPS.device, out);
+}
+
+/* ---- Its GPUs -------------------------------------------------------------------------------- */
+
+static td_status count(int *out)
+{
+    TD_TRY(td__cuda_count(out));
+    return *out > 0 ? TD_OK : TD_FAIL(TD_ENOTSUP, "there is no GPU");
+}
+
+static td_status describe(int number, td__gpu_info *out)
+{
+    td__cuda_kind kind;
+    char lt[32], dnn[32];
+    *out = (td__gpu_info){.memory = 0};
+    TD_TRY(td__cuda_describe(number, &kind));
+    int major = kind.driver / 1000, minor = kind.driver % 1000 / 10;
+    out->memory = kind.memory;
+    snprintf(out->name, sizeof out->name, "%s", kind.name);
+    snprintf(out->what, sizeof out->what,
+             "%s, compute capability %d.%d, %d multiprocessors, %.1f GiB, driver for CUDA %d.%d",
+             kind.name, kind.major, kind.minor, kind.processors,
+             (double)kind.memory / (1024.0 * 1024 * 1024), major, minor);
+    td__cublaslt_held(lt);
+    td__cudnn_held(dnn);
+    snprintf(out->bits, sizeof out->bits, "%s, driver for CUDA %d.%d%s%s%s%s", kind.name, major,
+             minor, *lt ? ", cuBLASLt " : "", lt, *dnn ? ", cuDNN " : "", dnn);
+    return TD_OK;
+}
+
+const td__gpus td__cuda_gpus = {.count = count, .describe = describe, .create = create_on};
