@@ -15,8 +15,9 @@ printf '# %s\nlayer base:\nlayer ops: base\nlibrary dnnl: base\n' \
     'SPDX-License-Identifier: Apache-2.0' >tools/deps.txt
 cp "$source/.clang-format" .
 printf 'SPDX\n' >LICENSE
-cat >README.md <<'END'
-docs/  pages, among them docs/troubleshooting.md
+echo 'docs/troubleshooting.md docs/layers.svg docs/source-map.md' >README.md
+cat >docs/source-map.md <<'END'
+docs/  pages
 include/tandem/  public
 src/base/  base
 src/ops/  operators
@@ -78,6 +79,7 @@ refuses banned src/ops/a.c "$spdx\nvoid f(void) { fprintf(stderr, \"\"); }\n" 'b
 refuses banned src/ops/a.c "$spdx\nint f(char *s) { return atoi(s); }\n" 'strtol'
 refuses banned tests/unit/a.c "$spdx\nvoid f(void) { sleep(1); }\n" 'deadline'
 refuses readme src/tensor/a.c "$spdx\n" 'lacks src/tensor/'
+refuses readme docs/lonely.$md 'a page\n' 'no other document names this page'
 refuses format src/base/a.c "$spdx\nint  f( void ) { return 1; }\n" 'not formatted'
 refuses headers src/base/a.h "$spdx\nsize_t td__f(void);\n" 'does not compile alone'
 refuses headers include/tandem/a.h "$spdx\nint td_f(int class);\n" 'does not compile alone (g++)'
