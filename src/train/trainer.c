@@ -172,7 +172,6 @@ static td_status check_shared(td__trainer *t, const td_program *p, int threads)
                            .accumulate = o->accumulate,
                            .threads = threads,
                            .verified = o->verify > 0 && w.ranks > 1,
-                           .ignores = *t->plan.facts.ignoring,
                            .far = !td__device_host_reads(td__params_device(t->replica.params))});
 }
 
@@ -227,9 +226,9 @@ static td_status make_model(td__trainer *t)
 static int most_of_a_rank(td__trainer *t)
 {
     int all = t->o.micro_batches, ranks = td__trainer_ranks(t), even = (all + ranks - 1) / ranks;
-    if (!td__program_syncs(td__trainer_program(t)))
+    if (!td__program_syncs(td__trainer_program(t)) || t->o.accumulate > 1)
         return all;
-    return even > TD__MOST_IN_FLIGHT ? even : TD__MOST_IN_FLIGHT;
+    return even > TD__PLACES ? even : TD__PLACES;
 }
 
 td_status td__trainer_balance(td__trainer *t)
