@@ -81,6 +81,9 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
     snprintf(f->target, sizeof f->target, "%s", n->target ? n->target : "");
     snprintf(f->ignoring, sizeof f->ignoring, "%s", n->ignoring ? n->ignoring : "");
     f->ignore = n->ignore;
+    f->none_ignored = n->none_ignored;
+    f->class_weights = n->class_weights;
+    f->n_class_weights = n->n_class_weights;
     f->n_tables = n->n_tables;
     memcpy(f->table, n->table, sizeof f->table);
 }

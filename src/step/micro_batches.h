@@ -60,6 +60,9 @@ typedef struct td__model_facts {
     char target[TD__FIELD_NAME];   /* "": none that is known */
     char ignoring[TD__FIELD_NAME]; /* as in td__model_nodes; "": all rows count */
     int64_t ignore;
+    bool none_ignored;
+    const double *class_weights; /* borrowed, as there */
+    int n_class_weights;
     td__model_table table[TD__MAX_TABLES];
     int n_tables;
     char lone_norm[64]; /* a batch norm with a single value per channel; "": none */

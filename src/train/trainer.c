@@ -282,8 +282,7 @@ static td_status make_data(td__trainer *t)
         return TD_FAIL(TD_EINVAL, "data.partition: not with loss.ignore, whose rows count by what "
                                   "all ranks read");
     if (*facts->ignoring)
-        TD_TRY(td__counted_create(d, facts->ignoring, facts->ignore, o->batch * o->accumulate,
-                                  &t->run.counted));
+        TD_TRY(td__counted_create(d, facts, o->batch * o->accumulate, &t->run.counted));
     t->plan.steps_per_epoch = (uint64_t)((t->plan.batches + o->accumulate - 1) / o->accumulate);
     t->plan.total_steps = (uint64_t)o->steps;
     uint64_t all = (uint64_t)o->epochs * t->plan.steps_per_epoch;
