@@ -252,6 +252,7 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
                              .prefetch = o->prefetch,
                              .threads = o->data_threads,
                              .rows = td__train_rows,
+                             .others = td__train_rows_of,
                              .pick = td__trainer_traits(t).rows ? td__train_pick : NULL,
                              .rows_user = t};
 }
@@ -278,9 +279,6 @@ static td_status make_data(td__trainer *t)
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_keep_samples(t));
     TD_TRY(td__trainer_loader(t));
-    if (*facts->ignoring && o->partition)
-        return TD_FAIL(TD_EINVAL, "data.partition: not with loss.ignore, whose rows count by what "
-                                  "all ranks read");
     if (*facts->ignoring)
         TD_TRY(td__counted_create(d, facts, o->batch * o->accumulate, &t->run.counted));
     t->plan.steps_per_epoch = (uint64_t)((t->plan.batches + o->accumulate - 1) / o->accumulate);
