@@ -199,9 +199,13 @@ typedef struct td_loss_opts {
     int64_t ignore;
     double delta; /* huber: where the square becomes a line; 1 */
     /* cross_entropy: the loss of a sample counts so many times, by its class; classes after the
-     * last have 1. Not with label_smoothing or ignore. Must outlive the trainer. */
+     * last have 1. The sum is divided by the number of samples that count, as Keras' class_weight
+     * does. Must outlive the trainer. */
     const double *class_weights;
     int n_class_weights;
+    /* Instead, as PyTorch's CrossEntropyLoss(weight): divided by the sum of the weights of those
+     * samples' classes; what label_smoothing spreads over the classes is weighted by each. */
+    bool weighted_mean;
 } td_loss_opts;
 
 /* Zero-initialise, then set what you need: zero always means "default". */

@@ -125,10 +125,8 @@ static td_status judge(const td__compiled *c, td_build *b, td__model_nodes *out)
         td__head_match_numbers(&h);
     out->loss = d->build(&h);
     out->target = field->name;
-    if (h.opts.use_ignore && d->kind == TD_HEAD_CLASSES) {
-        out->ignoring = field->name;
-        out->ignore = h.opts.ignore;
-    }
+    if (d->kind == TD_HEAD_CLASSES)
+        td__head_note_targets(&h, field->name, out);
     return named_metrics(c, &h, d, out);
 }
 

@@ -46,6 +46,8 @@ struct td__loader {
     bool augment;
     uint64_t epochs; /* 0: without end */
     td__share share;
+    td__share *shares; /* (workers) with others */
+    td__loader_others *others;
     bool in_step;
     int64_t samples, every; /* that batches are cut from; rows that a full batch has here */
     td__field fields[TD__MAX_FIELDS];
@@ -77,10 +79,48 @@ int64_t td__loader_batches(const td__loader *l)
     return l->batches;
 }
 
+static int64_t rows_of(const td__loader *l, int64_t index)
+{
+    int64_t left = l->samples - index * l->batch;
+    return left < l->batch ? left : l->batch;
+}
+
+/* Position in the share of a worker of its row i of batch `index`, of which every full batch has
+ * so many. */
+static int64_t position_of(const td__share *s, int64_t index, int64_t every, int64_t i)
+{
+    return (index * every + i) % s->count;
+}
+
+/* Do workers go round samples of their own? */
+static bool goes_round(const td__loader *l)
+{
+    return l->in_step && l->share.count < l->samples;
+}
+
+static int64_t sample_of_worker(const td__loader *l, uint64_t epoch, int64_t index, int64_t row)
+{
+    for (int w = 0; w < l->share.workers; w++) {
+        td__row_range has = l->others(l->rows_user, w, index, rows_of(l, index));
+        td__row_range full = l->others(l->rows_user, w, 0, rows_of(l, 0));
+        const td__share *s = &l->shares[w];
+        td__order order;
+        if (row < has.begin || row >= has.end)
+            continue;
+        td__order_init(&order, s, epoch);
+        return td__order_at(&order, s,
+                            position_of(s, index, full.end - full.begin, row - has.begin));
+    }
+    TD_ASSERT(false, "row %" PRId64 " of batch %" PRId64 " is nobody's", row, index);
+    return -1;
+}
+
 int64_t td__loader_sample(const td__loader *l, uint64_t epoch, int64_t position)
 {
     td__order order;
 
+    if (l->shares)
+        return sample_of_worker(l, epoch, position / l->batch, position % l->batch);
     td__order_init(&order, &l->share, epoch);
     return td__order_at(&order, &l->share, position);
 }
@@ -128,12 +168,6 @@ static void mask_columns(const td__loader *l, slot *s)
     }
 }
 
-static int64_t rows_of(const td__loader *l, int64_t index)
-{
-    int64_t left = l->samples - index * l->batch;
-    return left < l->batch ? left : l->batch;
-}
-
 static td__row_range range_of(const td__loader *l, int64_t index)
 {
     int64_t rows = rows_of(l, index);
@@ -179,8 +213,8 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
         l->pick(l->rows_user, index, rows_of(l, index), s->index);
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = begin + (l->pick ? s->index[i] : here.begin + i);
-        if (l->in_step && l->share.count < l->samples)
-            at = (index * l->every + i) % l->share.count;
+        if (goes_round(l))
+            at = position_of(&l->share, index, l->every, i);
         s->index[i] = td__order_at(&order, &l->share, at);
     }
     memcpy(out, s->batch.field, sizeof out);
@@ -300,6 +334,24 @@ static td_status check_opts(const td__loader_opts *o)
     return TD_OK;
 }
 
+/* Those of all workers. */
+static td_status make_shares(td__loader *l, const td__loader_opts *opts)
+{
+    td__partition p = opts->partition;
+
+    l->shares = td__calloc((size_t)p.workers, sizeof *l->shares);
+    if (!l->shares)
+        return TD_FAIL(TD_ENOMEM, "no memory for the samples of %d ranks", p.workers);
+    for (p.worker = 0; p.worker < p.workers; p.worker++) {
+        td__share *s = &l->shares[p.worker];
+        TD_TRY(td__share_init(s, &p, l->data->count, opts->shuffle, opts->seed));
+        s->uniform = opts->uniform;
+        if (!s->count)
+            return TD_FAIL(TD_EINVAL, "data.partition: no samples for rank %d", p.worker);
+    }
+    return TD_OK;
+}
+
 td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loader **out)
 {
     td_status st = TD_OK;
@@ -331,12 +383,15 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     TD_TRY_OR(st, fail,
               td__share_init(&l->share, &opts->partition, d->count, opts->shuffle, opts->seed));
     l->share.uniform = opts->uniform;
+    l->others = opts->others;
     TD_TRY_OR(st, fail, init_cut(l, &opts->partition));
     l->samples = l->in_step ? d->count : l->share.count;
     if (l->in_step && !l->share.count) {
         st = TD_FAIL(TD_EINVAL, "data.partition: no samples for rank %d", l->share.worker);
         goto fail;
     }
+    if (goes_round(l) && l->others)
+        TD_TRY_OR(st, fail, make_shares(l, opts));
     if (l->batch > l->samples && l->samples > 0 && !opts->drop_last)
         l->batch = l->samples; /* no memory for rows that never come */
     l->batches = opts->drop_last ? l->samples / l->batch
@@ -390,6 +445,7 @@ void td__loader_destroy(td__loader *l)
     pthread_mutex_destroy(&l->lock);
     td__free(l->threads);
     td__free(l->slots);
+    td__free(l->shares);
     td__free(l);
 }
 

@@ -44,6 +44,8 @@ typedef struct td__row_range {
 /* Which rows of batch `index` of an epoch, which has `rows` of them, are read: always the same
  * answer to the same question; from any thread. */
 typedef td__row_range td__loader_rows(const void *user, int64_t index, int64_t rows);
+/* The same of another worker, with in_step. */
+typedef td__row_range td__loader_others(const void *user, int worker, int64_t index, int64_t rows);
 /* The same for rows that are no range: their numbers, rising, into out (NULL: only count them);
  * returns how many. They lie in the batch one after the other, and `here` counts them from 0. */
 typedef int64_t td__loader_pick(const void *user, int64_t index, int64_t rows, int64_t *out);
@@ -78,6 +80,7 @@ typedef struct td__loader_opts {
      * the last. By features: all columns are there, those of others are zero. */
     bool in_step;
     td__loader_rows *rows;           /* NULL: all */
+    td__loader_others *others;       /* (optional) with in_step, for td__loader_sample() */
     td__loader_pick *pick;           /* instead of rows: not one range, but these */
     const void *rows_user;           /* borrowed */
     const td__sample_keeper *keeper; /* NULL: none; not with TD_PARTITION_FEATURES. Borrowed */
@@ -107,7 +110,8 @@ void td__loader_seek_by(td__loader *l, uint64_t epoch, int64_t index, int64_t by
 bool td__loader_is_at(td__loader *l, uint64_t epoch, int64_t index);
 /* The next batch, borrowed until the next call on this loader; NULL after the last. */
 TD_NODISCARD td_status td__loader_next(td__loader *l, const td__batch **out);
-/* The sample at a position of an epoch: what next() will read. */
+/* The sample at a position of an epoch: what next() will read; with in_step, what the worker that
+ * has that row reads (`others`). */
 int64_t td__loader_sample(const td__loader *l, uint64_t epoch, int64_t position);
 
 #endif

@@ -16,3 +16,11 @@ const td_node *td__graph_lone_norm(const td_graph *g)
     }
     return NULL;
 }
+
+bool td__graph_sync_norm(const td_graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op == TD_OP_BATCH_NORM && ((const td_attr_norm *)g->nodes[i]->attr)->sync)
+            return true;
+    return false;
+}

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "graph/lone_norm.h"
 #include "graph/phases.h"
 #include "graph/program_impl.h"
 #include "graph/rewrite.h"
@@ -118,14 +119,6 @@ static td_status cut_products(td_graph **g, const td__tensor_cut *cut)
     return td_graph_verify(next);
 }
 
-static bool has_sync_norm(const td_graph *g)
-{
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op == TD_OP_BATCH_NORM && ((const td_attr_norm *)g->nodes[i]->attr)->sync)
-            return true;
-    return false;
-}
-
 static td_status transform(td_graph **g, const td_program_opts *o, const td__tensor_cut *cut,
                            const td_backend *backend)
 {
@@ -139,7 +132,7 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td__ten
     TD_TRY(apply(g, td__rewrite_prune));
     if (o->precision == TD_BF16)
         TD_TRY(apply(g, td__rewrite_bf16));
-    if (!o->evaluate && has_sync_norm(*g))
+    if (!o->evaluate && td__graph_sync_norm(*g))
         TD_TRY(apply(g, td__rewrite_sync_norm));
     TD_TRY(cut_products(g, cut));
     if (!o->no_rewrites)

@@ -171,15 +171,17 @@ static td_status fill_weights(const td__build *b, const td__tree *at, td_loss_op
 
     for (const td__tree *t = list ? list->first : NULL; t; t = t->next)
         n++;
+    if (!list && td__tree_get(at, "weighted_as"))
+        return TD_FAIL(TD_EINVAL, "%s: loss.weighted_as: needs loss.class_weights",
+                       td__tree_where_key(td__tree_get(at, "weighted_as")).text);
     if (!list)
         return TD_OK;
+    const char *as = td__keys_text(at, "weighted_as");
+    o->weighted_mean = as && strcmp(as, "pytorch") == 0;
     if (n != b->target->classes)
         return TD_FAIL(TD_EINVAL, "%s: loss.class_weights: %lld numbers, but %s has %lld classes",
                        td__tree_where(list).text, (long long)n, b->target->name,
                        (long long)b->target->classes);
-    if (o->use_ignore || o->label_smoothing > 0)
-        return TD_FAIL(TD_EINVAL, "%s: loss.class_weights: not with loss.%s",
-                       td__tree_where(list).text, o->use_ignore ? "ignore" : "label_smoothing");
     double *w = td__arena_alloc(b->job->model_arena, (size_t)n * sizeof *w);
     if (!w)
         return TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
@@ -236,10 +238,9 @@ td_status td__build_heads(td__build *b, td_node *y)
     TD_TRY(add_own_metrics(b, &h));
     b->out->output = td__head_output(&h, d, y);
     b->out->target = b->target->name;
-    if (h.opts.use_ignore && d->kind == TD_HEAD_CLASSES) {
-        b->out->ignoring = b->target->name;
-        b->out->ignore = h.opts.ignore;
-    }
+    h.opts.n_class_weights = own ? 0 : h.opts.n_class_weights;
+    if (d->kind == TD_HEAD_CLASSES)
+        td__head_note_targets(&h, b->target->name, b->out);
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "%s: metrics: %s", td__tree_where(at).text,
                        td_graph_error(b->g));

@@ -113,7 +113,7 @@ const td__layer_def td__layer_batch_norm = {
      TD_KEY_ROW("sync", BOOL,
                 "In training, statistics of the whole batch, over all micro-batches, threads and "
                 "ranks; these then go from one batch norm to the next together, and keep all their "
-                "activations.",
+                "activations. With train.accumulate each batch of a step has its own.",
                 .def = "false", .flags = TD_KEY_LATER)},
     batch_norm};
 

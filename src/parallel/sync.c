@@ -181,9 +181,7 @@ static const char *against_values(const td__sync_config *c, const td__sync_ops *
            : c->tensor_pieces > 1     ? "parallel.tensor_pieces"
            : c->zero > 1              ? "parallel.zero above 1"
            : !t->in_step              ? rule->name
-           : v->accumulate > 1        ? "train.accumulate"
            : v->verified              ? "train.verify"
-           : v->ignores               ? "loss.ignore"
            : v->far                   ? "a train.backend with memory of its own"
                                       : NULL;
 }
@@ -195,19 +193,21 @@ td_status td__sync_check_shared(const td__sync_config *c, const td__sync_world *
     TD_TRY(td__sync_find(c, w, &rule));
     td__sync_traits t = traits_of(rule, c, w);
     const char *against = against_values(c, rule, &t, v);
-    int own = (v->micro_batches + w->ranks - 1) / w->ranks,
-        each = (own + v->threads - 1) / v->threads;
+    /* With accumulation a rank may have a whole batch of a step. */
+    int own = v->accumulate > 1 ? v->micro_batches : (v->micro_batches + w->ranks - 1) / w->ranks;
+    int each = (own + v->threads - 1) / v->threads, most = TD__GRAD_STACK / 2 / v->threads;
+    most = most < TD__PLACES ? most : TD__PLACES;
     if (against)
         return TD_FAIL(TD_EINVAL,
                        "batch_norm with sync: true cannot be combined with %s: leave one of them "
                        "out",
                        against);
-    if (each > TD__MOST_IN_FLIGHT)
+    if (each > most)
         return TD_FAIL(TD_EINVAL,
                        "batch_norm with sync: true: a thread would hold %d micro-batches at once, "
                        "at most %d are possible: lower train.micro_batches (%d), or use more "
                        "threads or ranks",
-                       each, TD__MOST_IN_FLIGHT, v->micro_batches);
+                       each, most, v->micro_batches);
     return TD_OK;
 }
 
@@ -269,7 +269,7 @@ td_status td__sync_map(const td__sync_hold *h, int ranks, td__ownership *out, td
 /* Batch norms over all micro-batches: they go in step (step/sync_values.h). */
 static td_status share_values(td__sync *s, td__step_opts *o)
 {
-    o->in_flight = TD__MOST_IN_FLIGHT;
+    o->in_flight = TD__PLACES;
     if (s->x.comm)
         TD_TRY(td_comm_split(s->x.comm, 0, 0, &s->peers));
     TD_TRY(td__sync_values_create(o->program, o->micro_batches, s->peers, &s->values));

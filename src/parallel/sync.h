@@ -389,7 +389,7 @@ TD_NODISCARD td_status td__sync_check_params(const td__sync_config *c, const td_
 /* The same, of a model with values of all micro-batches (step/sync_values.h). */
 typedef struct td__sync_shared {
     int micro_batches, accumulate, threads;
-    bool verified, ignores, far; /* train.verify, loss.ignore; the host cannot read its memory */
+    bool verified, far; /* train.verify; the host cannot read its memory */
 } td__sync_shared;
 TD_NODISCARD td_status td__sync_check_shared(const td__sync_config *c, const td__sync_world *w,
                                              const td__sync_shared *v);

@@ -16,13 +16,46 @@ static td_node *xent(const td__head *h, double smoothing)
 
     return td_softmax_cross_entropy(h->g, h->y, h->target, &o);
 }
-/* Rows weighted by their classes, and divided by the number of rows, as Keras' class_weight does:
- * mean(w[t] (ln sum exp z - z[t])), z = y - max y. */
+
+/* ---- Class weights --------------------------------------------------------------------------- *
+ *
+ * Rows by what counts in them, with w the weights of classes, t the target of a row, K classes,
+ * nll_k = ln sum exp z - z_k, and e the label smoothing:
+ *
+ *     keras      w[t] ((1 - e) nll_t + e/K sum_k nll_k)        over the number of rows that count
+ *     pytorch    (1 - e) w[t] nll_t + e/K sum_k w[k] nll_k     over the sum of their w[t]
+ *
+ * A row whose target is ignored has no part in either. */
+
+/* (...) 1 where the target counts; NULL: everywhere. */
+static td_node *counting(const td__head *h)
+{
+    td_dtype dtype = td_node_dtype(h->target);
+    int32_t narrow = (int32_t)h->opts.ignore;
+
+    if (!h->opts.use_ignore || (dtype == TD_I32 && narrow != h->opts.ignore))
+        return NULL;
+    td_node *ignored = td_constant(h->g, dtype, TD_SCALAR,
+                                   dtype == TD_I32 ? (const void *)&narrow : &h->opts.ignore);
+    td_node *out = td_equal(h->g, h->target, ignored);
+    return td_affine(h->g, td_cast(h->g, out, TD_F32), -1, 1);
+}
+
+/* sum / n, and 0 / 0 = 0. */
+static td_node *over(const td__head *h, td_node *sum, td_node *n)
+{
+    static const float ZERO = 0;
+    td_node *none = td_equal(h->g, n, td_constant(h->g, TD_F32, TD_SCALAR, &ZERO));
+
+    return td_div(h->g, sum, td_add(h->g, n, td_cast(h->g, none, TD_F32)));
+}
+
 static td_node *weighted(const td__head *h)
 {
     td_shape s = td_node_shape(h->y);
     int last = s.ndim - 1;
     int64_t classes = s.dim[last];
+    double smoothing = h->opts.label_smoothing;
     float *w = td__calloc((size_t)classes + 1, sizeof *w);
 
     if (!w)
@@ -36,12 +69,39 @@ static td_node *weighted(const td__head *h)
     td_node *all = td_log(h->g, td_sum(h->g, td_exp(h->g, z), &last, 1, false));
     td_node *own = td_sum(h->g, td_mul(h->g, is, z), &last, 1, false);
     td_node *weight = td_sum(h->g, td_mul(h->g, is, weights), &last, 1, false);
-    return td_mean(h->g, td_mul(h->g, weight, td_sub(h->g, all, own)), NULL, 0, false);
+    td_node *counts = counting(h), *nll = td_sub(h->g, all, own);
+    if (smoothing > 0) {
+        td_shape row = s;
+        row.dim[last] = 1;
+        td_node *each = td_sub(h->g, td_reshape(h->g, all, row), z);
+        each = h->opts.weighted_mean ? td_mul(h->g, each, weights) : each;
+        td_node *spread =
+            td_affine(h->g, td_sum(h->g, each, &last, 1, false), smoothing / (double)classes, 0);
+        nll = td_affine(h->g, nll, 1 - smoothing, 0);
+        if (h->opts.weighted_mean) {
+            nll = td_add(h->g, td_mul(h->g, weight, nll), spread);
+        } else {
+            nll = td_mul(h->g, weight, td_add(h->g, nll, spread));
+        }
+    } else {
+        nll = td_mul(h->g, weight, nll);
+    }
+    if (!counts && !h->opts.weighted_mean)
+        return td_mean(h->g, nll, NULL, 0, false);
+    nll = counts ? td_mul(h->g, counts, nll) : nll;
+    td_node *n = counts && h->opts.weighted_mean ? td_mul(h->g, counts, weight)
+                 : counts                        ? counts
+                                                 : weight;
+    return over(h, td_sum(h->g, nll, NULL, 0, false), td_sum(h->g, n, NULL, 0, false));
 }
+
 static td_node *cross_entropy(const td__head *h)
 {
     return h->opts.n_class_weights ? weighted(h) : xent(h, h->opts.label_smoothing);
 }
+
+/* ---- The others ------------------------------------------------------------------------------ */
+
 static td_node *mse(const td__head *h)
 {
     return td_mse(h->g, h->y, h->target);
@@ -60,7 +120,8 @@ static td_node *bce(const td__head *h)
 }
 
 static const td__loss_def LOSSES[] = {
-    {"cross_entropy", TD_HEAD_CLASSES, "label_smoothing ignore class_weights", cross_entropy},
+    {"cross_entropy", TD_HEAD_CLASSES, "label_smoothing ignore class_weights weighted_as",
+     cross_entropy},
     {"mse", TD_HEAD_NUMBERS, "", mse},
     {"mae", TD_HEAD_NUMBERS, "", mae},
     {"huber", TD_HEAD_NUMBERS, "delta", huber},
@@ -163,6 +224,19 @@ const td__metric_def *td__metric_default(const td__loss_def *loss)
         if (METRICS[i].kind == loss->kind && METRICS[i].build != loss->build && !METRICS[i].whole)
             return &METRICS[i];
     return NULL;
+}
+
+void td__head_note_targets(const td__head *h, const char *target, td__model_nodes *out)
+{
+    bool weighted = h->opts.n_class_weights && h->opts.weighted_mean;
+
+    if (!h->opts.use_ignore && !weighted)
+        return;
+    out->ignoring = target;
+    out->ignore = h->opts.ignore;
+    out->none_ignored = !h->opts.use_ignore;
+    out->class_weights = weighted ? h->opts.class_weights : NULL;
+    out->n_class_weights = weighted ? h->opts.n_class_weights : 0;
 }
 
 void td__head_match_numbers(td__head *h)

@@ -52,6 +52,10 @@ const td__metric_def *td__metric_default(const td__loss_def *loss);
  * integers are numbers too. */
 void td__head_match_numbers(td__head *h);
 
+/* Of a loss of classes: which targets count, and what for, in `target`, where they are not all
+ * alike. */
+void td__head_note_targets(const td__head *h, const char *target, td__model_nodes *out);
+
 /* For metrics: the same in the units of the data, where training normalizes the target. After
  * td__head_match_numbers. */
 td__head td__head_real(const td__head *h);

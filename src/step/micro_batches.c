@@ -1,8 +1,7 @@
 /* micro_batches.c -- see micro_batches.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "step/micro_batches.h"
+#include "step/micro_batches_impl.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,47 +10,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "graph/lone_norm.h"
-#include "graph/runner.h"
 #include "step/kept_samples.h"
-#include "step/row_cache.h"
-
-/* A program for one number of rows. */
-typedef struct sized {
-    int64_t rows; /* 0: free */
-    td_program *program;
-    td__model_facts facts;
-    td_runner **runners; /* (threads, TD__MOST_IN_FLIGHT) NULL until needed */
-} sized;
-
-/* The batch being run. */
-typedef struct run {
-    const td__batch *batch;
-    td__micro_batch_cut cut;
-    uint32_t step, first;
-    sized *low, *high; /* of rows / micro-batches, and of one row more */
-    td__micro_batch_calls calls;
-} run;
-
-/* A micro-batch that is in flight with others of its batch. */
-typedef struct in_step {
-    td__micro_batch at;
-    td__synced value; /* that it has come to */
-} in_step;
-
-struct td__micro_batch_set {
-    td__micro_batch_set_opts o;
-    td__sync_values *values;
-    in_step *in_step; /* (threads, TD__MOST_IN_FLIGHT) with values */
-    int64_t *begins;  /* rows of micro-batches, with values */
-    td_params *ps;
-    int threads;
-    sized sizes[TD__ROW_PLACES]; /* by place of the cache */
-    td__row_cache cache;
-    int field_of[TD__MAX_MODEL_INPUTS]; /* by input; -1: the program does not read it */
-    size_t row_nbytes[TD__MAX_MODEL_INPUTS];
-    run now;
-    pthread_mutex_t lock; /* of the list of programs and runners, which other threads look at */
-};
 
 td_status td__micro_batch_set_create(const td__micro_batch_set_opts *opts,
                                      td__micro_batch_set **out)
@@ -65,7 +24,7 @@ td_status td__micro_batch_set_create(const td__micro_batch_set_opts *opts,
     return TD_OK;
 }
 
-static void drop(td__micro_batch_set *s, sized *z)
+static void drop(td__micro_batch_set *s, td__sized *z)
 {
     pthread_mutex_lock(&s->lock);
     for (int k = td__micro_batch_runners(s); z->runners && k > 0; k--) /* borrowers first */
@@ -113,11 +72,14 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
     snprintf(f->target, sizeof f->target, "%s", n->target ? n->target : "");
     snprintf(f->ignoring, sizeof f->ignoring, "%s", n->ignoring ? n->ignoring : "");
     f->ignore = n->ignore;
+    f->none_ignored = n->none_ignored;
+    f->class_weights = n->class_weights;
+    f->n_class_weights = n->n_class_weights;
     f->n_tables = n->n_tables;
     memcpy(f->table, n->table, sizeof f->table);
 }
 
-static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
+static td_status make_program(td__micro_batch_set *s, td_graph *g, td__sized *z)
 {
     td__model_nodes nodes = {0};
     td_node *outputs[TD__MAX_METRICS];
@@ -134,6 +96,8 @@ static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
         return TD_FAIL(td_graph_status(g), "%s", td_graph_error(g));
     TD_ASSERT(nodes.n_metrics <= TD__MAX_METRICS && nodes.n_inputs <= TD__MAX_MODEL_INPUTS,
               "%d metrics, %d inputs", nodes.n_metrics, nodes.n_inputs);
+    if (nodes.ignoring && s->o.use == TD__USE_TRAIN && td__graph_sync_norm(g))
+        nodes.loss = td_mul(g, nodes.loss, td_input(g, TD__LOSS_FACTOR, TD_F32, TD_SCALAR));
     note_facts(&nodes, &z->facts);
     const td_node *lone = td__graph_lone_norm(g);
     if (lone)
@@ -152,7 +116,7 @@ static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
                                      &z->program);
 }
 
-static td_status make(td__micro_batch_set *s, int64_t rows, sized *z)
+static td_status make(td__micro_batch_set *s, int64_t rows, td__sized *z)
 {
     td_graph *g;
     TD_TRY(td_graph_create(&g));
@@ -172,11 +136,11 @@ static td_status make(td__micro_batch_set *s, int64_t rows, sized *z)
 }
 
 /* The entry for `rows`, made if need be. */
-static td_status find(td__micro_batch_set *s, int64_t rows, sized **out)
+static td_status find(td__micro_batch_set *s, int64_t rows, td__sized **out)
 {
     bool found;
     int place = td__row_cache_find(&s->cache, rows, &found);
-    sized *z = *out = &s->sizes[place];
+    td__sized *z = *out = &s->sizes[place];
     if (found)
         return TD_OK;
     drop(s, z);
@@ -191,7 +155,7 @@ static td_status find(td__micro_batch_set *s, int64_t rows, sized **out)
 td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows, const td_program **out,
                                   td__model_facts *facts)
 {
-    sized *z;
+    td__sized *z;
     TD_TRY(find(s, rows, &z));
     *out = z->program;
     if (facts)
@@ -201,7 +165,7 @@ td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows, const td
 
 int td__micro_batch_runners(const td__micro_batch_set *s)
 {
-    return s->threads * TD__MOST_IN_FLIGHT;
+    return s->threads * TD__PLACES;
 }
 
 td_runner *td__micro_batch_runner(td__micro_batch_set *s, int64_t rows, int k)
@@ -244,13 +208,27 @@ bool td__micro_batch_set_now(td__micro_batch_set *s, char *out, size_t max)
     return name != NULL;
 }
 
-/* The nth runner of a thread; those before it are there. */
-static td_status runner_of(td__micro_batch_set *s, sized *z, int thread, int n, td_runner **out)
+/* Losses are as they are, until somebody says otherwise. */
+static td_status no_factor(td_runner *r)
 {
-    td_runner **all = &z->runners[thread * TD__MOST_IN_FLIGHT];
+    static const float ONE = 1;
+    if (!td__runner_reads(r, TD__LOSS_FACTOR, NULL))
+        return TD_OK;
+    return td_runner_set_input(r, TD__LOSS_FACTOR, &ONE, sizeof ONE);
+}
+
+/* The nth runner of a thread; those before it are there. */
+static td_status runner_of(td__micro_batch_set *s, td__sized *z, int thread, int n, td_runner **out)
+{
+    td_runner **all = &z->runners[thread * TD__PLACES];
     if (!all[n]) {
         td_runner *r;
         TD_TRY(n ? td__runner_create_sibling(all[0], &r) : td_runner_create(z->program, s->ps, &r));
+        td_status st = no_factor(r);
+        if (st) {
+            td_runner_destroy(r);
+            return st;
+        }
         td_runner_set_profile(r, s->o.profile);
         pthread_mutex_lock(&s->lock);
         all[n] = r;
@@ -264,7 +242,7 @@ static td_status runner_of(td__micro_batch_set *s, sized *z, int thread, int n, 
  * loss, an input that nobody reads is a mistake that would train on zeros. */
 td_status td__micro_batch_set_dataset(td__micro_batch_set *s, const td__dataset *d, int64_t rows)
 {
-    sized *z;
+    td__sized *z;
     td_runner *r;
     TD_TRY(find(s, rows, &z));
     TD_TRY(runner_of(s, z, 0, 0, &r));
@@ -292,7 +270,7 @@ td_status td__micro_batch_set_dataset(td__micro_batch_set *s, const td__dataset 
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static sized *size_of(const run *n, int64_t rows)
+static td__sized *size_of(const td__batch_run *n, int64_t rows)
 {
     return n->low && n->low->rows == rows ? n->low : n->high;
 }
@@ -308,7 +286,7 @@ static td_status set_input(const td__micro_batch_set *s, td_runner *r, int i, co
     return td_runner_set_input(r, name, from, (size_t)rows * each);
 }
 
-static td_status set_inputs(const td__micro_batch_set *s, const sized *z, td_runner *r,
+static td_status set_inputs(const td__micro_batch_set *s, const td__sized *z, td_runner *r,
                             const td__batch *batch, int64_t at)
 {
     for (int i = 0; i < z->facts.n_inputs; i++)
@@ -320,7 +298,7 @@ static td_status set_inputs(const td__micro_batch_set *s, const sized *z, td_run
 td_status td__micro_batch_ready(td__micro_batch_set *s, const td__batch *batch, int64_t at,
                                 int64_t rows, td_runner **out, uint64_t *seed)
 {
-    sized *z;
+    td__sized *z;
     TD_TRY(find(s, rows, &z));
     TD_TRY(runner_of(s, z, 0, 0, out));
     *seed = s->o.seed;
@@ -345,19 +323,13 @@ td_status td__micro_batch_feed(td__micro_batch_set *s, td_runner *r, const td__b
     return TD_OK;
 }
 
-static int first_of(const td__micro_batch_set *s, int thread)
+td_status td__micro_batch_take(td__micro_batch_set *s, int thread, int i, td__micro_batch *out,
+                               int *n)
 {
-    return td__micro_batch_of_thread(s->now.cut, thread, s->threads);
-}
-
-/* The thread's next micro-batches, from i on: one, or those that it runs last. A runner has one of
- * them at a time, so of those of one size each has its own. */
-static td_status take(td__micro_batch_set *s, int thread, int i, td__micro_batch *out, int *n)
-{
-    const run *now = &s->now;
-    int in_flight = s->values ? TD__MOST_IN_FLIGHT : now->calls.passed ? now->calls.in_flight : 1;
-    int end = first_of(s, thread + 1), last = end - in_flight;
-    last = last > first_of(s, thread) ? last : first_of(s, thread);
+    const td__batch_run *now = &s->now;
+    int in_flight = s->values ? TD__PLACES : now->calls.passed ? now->calls.in_flight : 1;
+    int end = td__micro_batch_first(s, thread + 1), last = end - in_flight;
+    last = last > td__micro_batch_first(s, thread) ? last : td__micro_batch_first(s, thread);
     *n = i < last ? 1 : end - i;
     for (int k = 0; k < *n; k++) {
         int64_t begin = td__micro_batch_begin(now->batch->rows, now->cut.micro_batches, i + k);
@@ -378,10 +350,9 @@ static td_status take(td__micro_batch_set *s, int thread, int i, td__micro_batch
     return TD_OK;
 }
 
-/* Ready to be run. */
-static td_status begin(td__micro_batch_set *s, const td__micro_batch *micro_batch)
+td_status td__micro_batch_start(td__micro_batch_set *s, const td__micro_batch *micro_batch)
 {
-    const run *n = &s->now;
+    const td__batch_run *n = &s->now;
     if (n->calls.before)
         TD_TRY(n->calls.before(n->calls.user, micro_batch));
     if (!micro_batch->rows)
@@ -397,7 +368,7 @@ static td_status begin(td__micro_batch_set *s, const td__micro_batch *micro_batc
 
 static td_status run_alone(td__micro_batch_set *s, const td__micro_batch *micro_batch)
 {
-    TD_TRY(begin(s, micro_batch));
+    TD_TRY(td__micro_batch_start(s, micro_batch));
     if (micro_batch->rows)
         TD_TRY(td__runner_end(micro_batch->runner));
     return s->now.calls.after(s->now.calls.user, micro_batch);
@@ -408,7 +379,7 @@ static td_status run_in_flight(td__micro_batch_set *s, const td__micro_batch *mi
     const td__micro_batch_calls *c = &s->now.calls;
     bool some = false;
     for (int i = 0; i < n; i++) {
-        TD_TRY(begin(s, &micro_batches[i]));
+        TD_TRY(td__micro_batch_start(s, &micro_batches[i]));
         some = some || micro_batches[i].rows;
     }
     for (int m = 0; some && m < c->n_marks; m++) {
@@ -429,112 +400,14 @@ static td_status run_in_flight(td__micro_batch_set *s, const td__micro_batch *mi
 static td_status run_range(void *user, int thread)
 {
     td__micro_batch_set *s = user;
-    td__micro_batch micro_batches[TD__MOST_IN_FLIGHT];
-    for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n) {
-        TD_TRY(take(s, thread, i, micro_batches, &n));
+    td__micro_batch micro_batches[TD__PLACES];
+    for (int i = td__micro_batch_first(s, thread), n; i < td__micro_batch_first(s, thread + 1);
+         i += n) {
+        TD_TRY(td__micro_batch_take(s, thread, i, micro_batches, &n));
         TD_TRY(micro_batches[0].last && s->now.calls.passed ? run_in_flight(s, micro_batches, n)
                                                             : run_alone(s, &micro_batches[0]));
     }
     return TD_OK;
-}
-
-/* ---- Values of all micro-batches ------------------------------------------------------------- */
-
-td_status td__micro_batch_set_values(td__micro_batch_set *s, td__sync_values *values)
-{
-    enum { MOST = 4096 }; /* micro-batches of a batch */
-    size_t n = (size_t)td__micro_batch_runners(s);
-    if (!s->in_step)
-        s->in_step = td__calloc(n, sizeof *s->in_step);
-    if (!s->begins)
-        s->begins = td__calloc(MOST + 1, sizeof *s->begins);
-    if (!s->in_step || !s->begins)
-        return TD_FAIL(TD_ENOMEM, "no memory for %zu micro-batches side by side", n);
-    s->values = values;
-    return TD_OK;
-}
-
-void td__micro_batch_drop_values(td__micro_batch_set *s)
-{
-    s->values = NULL;
-}
-
-static in_step *in_step_of(const td__micro_batch_set *s, int thread)
-{
-    return s->in_step + thread * TD__MOST_IN_FLIGHT;
-}
-
-static td_status begin_in_step(void *user, int thread)
-{
-    td__micro_batch_set *s = user;
-    td__micro_batch at[TD__MOST_IN_FLIGHT];
-    int first = first_of(s, thread), n = 0;
-    if (first < first_of(s, thread + 1))
-        TD_TRY(take(s, thread, first, at, &n));
-    for (int i = 0; i < n; i++) {
-        in_step_of(s, thread)[i].at = at[i];
-        TD_TRY(begin(s, &at[i]));
-    }
-    return TD_OK;
-}
-
-static td_status next_in_step(void *user, int thread)
-{
-    const td__micro_batch_set *s = user;
-    for (int i = 0, n = first_of(s, thread + 1) - first_of(s, thread); i < n; i++) {
-        in_step *m = &in_step_of(s, thread)[i];
-        if (m->at.rows)
-            m->value = td__runner_until_sync(m->at.runner);
-    }
-    return TD_OK;
-}
-
-static td_status end_in_step(void *user, int thread)
-{
-    const td__micro_batch_set *s = user;
-    const td__micro_batch_calls *c = &s->now.calls;
-    const in_step *m = in_step_of(s, thread);
-    int n = first_of(s, thread + 1) - first_of(s, thread);
-    for (int i = 0; i < n; i++)
-        if (m[i].at.rows)
-            TD_TRY(td__runner_end(m[i].at.runner));
-    for (int i = n; i-- > 0;)
-        TD_TRY(c->after(c->user, &m[i].at));
-    if (c->passed && n)
-        c->passed(c->user, thread, SIZE_MAX);
-    return TD_OK;
-}
-
-static td_status exchange(td__micro_batch_set *s, int point)
-{
-    td__sync_values_begin(s->values, point);
-    for (int t = 0; t < s->threads; t++)
-        for (int i = 0, n = first_of(s, t + 1) - first_of(s, t); i < n; i++)
-            if (in_step_of(s, t)[i].at.rows)
-                td__sync_values_put(s->values, in_step_of(s, t)[i].at.index,
-                                    &in_step_of(s, t)[i].value);
-    TD_TRY(td__sync_values_exchange(s->values, s->begins));
-    for (int t = 0; t < s->threads; t++)
-        for (int i = 0, n = first_of(s, t + 1) - first_of(s, t); i < n; i++)
-            if (in_step_of(s, t)[i].at.rows)
-                td__sync_values_take(s->values, in_step_of(s, t)[i].at.rows,
-                                     &in_step_of(s, t)[i].value);
-    return TD_OK;
-}
-
-/* All micro-batches of this rank, from one value to the next. A rank without any takes part in the
- * exchange. */
-static td_status run_in_step(td__micro_batch_set *s)
-{
-    const td__micro_batch_cut *cut = &s->now.cut;
-    for (int i = 0; i <= cut->micro_batches; i++)
-        s->begins[i] = td__micro_batch_begin(s->now.batch->rows, cut->micro_batches, i);
-    TD_TRY(td__pool_run(s->o.pool, begin_in_step, s));
-    for (int p = 0; p < td__sync_values_points(s->values); p++) {
-        TD_TRY(td__pool_run(s->o.pool, next_in_step, s));
-        TD_TRY(exchange(s, p));
-    }
-    return td__pool_run(s->o.pool, end_in_step, s);
 }
 
 /* ---- A batch --------------------------------------------------------------------------------- */
@@ -542,9 +415,10 @@ static td_status run_in_step(td__micro_batch_set *s)
 /* Runners of the thread for its micro-batches, made before the threads are on their way. */
 static td_status make_runners(td__micro_batch_set *s, int thread)
 {
-    td__micro_batch micro_batches[TD__MOST_IN_FLIGHT];
-    for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n)
-        TD_TRY(take(s, thread, i, micro_batches, &n));
+    td__micro_batch micro_batches[TD__PLACES];
+    for (int i = td__micro_batch_first(s, thread), n; i < td__micro_batch_first(s, thread + 1);
+         i += n)
+        TD_TRY(td__micro_batch_take(s, thread, i, micro_batches, &n));
     return TD_OK;
 }
 
@@ -552,7 +426,7 @@ static td_status make_runners(td__micro_batch_set *s, int thread)
 static td_status look_up(td__micro_batch_set *s, int64_t rows, const td__batch **batch)
 {
     const td__model_lookup *l = s->o.model.lookup;
-    sized *z;
+    td__sized *z;
     TD_TRY(find(s, rows, &z));
     if (!z->facts.n_tables)
         return TD_OK;
@@ -569,7 +443,7 @@ td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
                                 td__micro_batch_calls calls)
 {
     int64_t rows = batch->rows / cut.micro_batches;
-    if (cut.begin == cut.end && !s->values)
+    if (cut.begin == cut.end && !(s->values && td__sync_values_of_all(s->values)))
         return TD_OK;
     TD_ASSERT(
         cut.begin == cut.end ||
@@ -578,12 +452,13 @@ td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
              batch->here.end >= td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end)),
         "rows of micro-batches %d to %d were not read", cut.begin, cut.end);
     TD_TRY(look_up(s, rows ? rows : 1, &batch));
-    s->now = (run){.batch = batch, .cut = cut, .step = step, .first = first, .calls = calls};
+    s->now =
+        (td__batch_run){.batch = batch, .cut = cut, .step = step, .first = first, .calls = calls};
     if (rows)
         TD_TRY(find(s, rows, &s->now.low));
     if (batch->rows % cut.micro_batches)
         TD_TRY(find(s, rows + 1, &s->now.high));
     for (int t = 0; t < s->threads; t++)
         TD_TRY(make_runners(s, t));
-    return s->values ? run_in_step(s) : td__pool_run(s->o.pool, run_range, s);
+    return s->values ? td__micro_batches_in_step(s) : td__pool_run(s->o.pool, run_range, s);
 }

@@ -11,7 +11,9 @@
  * then all of them up to the next part. That takes a runner for each.
  *
  * Where a program has values of all micro-batches (sync_values.h), those of a thread are all run
- * side by side: up to the next such value, which ranks exchange, and on from there. */
+ * side by side: up to the next such value, which ranks exchange, and on from there. All rows have a
+ * part in such a value, also those whose targets do not count (loss.ignore): what counts is then a
+ * factor of the loss, an input of the program, instead of the weight of its gradients. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_STEP_MICRO_BATCHES_H
 #define TD_STEP_MICRO_BATCHES_H
@@ -42,6 +44,9 @@ typedef struct td__micro_batch_set_opts {
     td__tensor_cut tensor; /* products of programs that train in pieces */
 } td__micro_batch_set_opts;
 
+/* That input, a scalar: 1 unless set. */
+#define TD__LOSS_FACTOR "(factor of the loss)"
+
 /* What a model says of itself, for one number of rows. */
 typedef struct td__model_facts {
     int n_metrics;
@@ -55,6 +60,9 @@ typedef struct td__model_facts {
     char target[TD__FIELD_NAME];   /* "": none that is known */
     char ignoring[TD__FIELD_NAME]; /* as in td__model_nodes; "": all rows count */
     int64_t ignore;
+    bool none_ignored;
+    const double *class_weights; /* borrowed, as there */
+    int n_class_weights;
     td__model_table table[TD__MAX_TABLES];
     int n_tables;
     char lone_norm[64]; /* a batch norm with a single value per channel; "": none */
@@ -70,6 +78,7 @@ void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps);
  * micro-batch has its own. */
 TD_NODISCARD td_status td__micro_batch_set_values(td__micro_batch_set *s, td__sync_values *values);
 void td__micro_batch_drop_values(td__micro_batch_set *s);
+td__sync_values *td__micro_batch_values(const td__micro_batch_set *s); /* NULL: none */
 /* The program for `rows`; valid until others are asked for. facts may be NULL. */
 TD_NODISCARD td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows,
                                                const td_program **out, td__model_facts *facts);
@@ -103,7 +112,10 @@ void td__micro_batch_own_grads(td__micro_batch_set *s);
 /* Some runner that has been made. */
 td_runner *td__micro_batch_any_runner(const td__micro_batch_set *s);
 
-enum { TD__MOST_IN_FLIGHT = 16 };
+enum {
+    TD__MOST_IN_FLIGHT = 16, /* that a thread runs side by side for somebody who wants gradients */
+    TD__PLACES = 64 /* runners of a thread for one number of rows: the most that go in step */
+};
 typedef struct td__micro_batch {
     int thread, index;   /* index: in the batch */
     int64_t begin, rows; /* rows of the batch; 0 rows: an empty micro-batch, runner is NULL */

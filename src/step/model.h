@@ -45,6 +45,11 @@ typedef struct td__model_nodes {
      * the other targets, not over rows. */
     const char *ignoring;
     int64_t ignore;
+    bool none_ignored; /* there: all targets count */
+    /* (n_class_weights) The loss is the mean weighted by the classes of these targets, which are 1
+     * after the last; NULL: they weigh alike. Borrowed. */
+    const double *class_weights;
+    int n_class_weights;
     td__model_table table[TD__MAX_TABLES];
     int n_tables;
 } td__model_nodes;

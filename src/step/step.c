@@ -146,6 +146,10 @@ static td_status set_up(td__step_engine *e)
     }
     int micro_batches = e->o.micro_batches * e->o.accumulate;
     e->o.size = e->o.size ? e->o.size : 1;
+    if (td__program_syncs(e->o.program)) { /* rows weigh alike in what micro-batches exchange */
+        e->factors = e->o.weights;
+        e->o.weights = NULL;
+    }
     TD_TRY(td__grad_pool_create(e->o.program, ps, micro_batches, &e->blocks));
     if (!e->o.no_partials)
         TD_TRY(td__grad_pool_reserve(
@@ -156,7 +160,7 @@ static td_status set_up(td__step_engine *e)
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->stacked = td__calloc(threads * TD__GRAD_RANGE, sizeof *e->stacked);
-    e->borrowed = td__calloc(threads * TD__MOST_IN_FLIGHT, sizeof *e->borrowed);
+    e->borrowed = td__calloc(threads * TD__PLACES, sizeof *e->borrowed);
     e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc(head(e) + (size_t)micro_batches, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
@@ -198,7 +202,7 @@ void td__step_set_stream(td__step_engine *e, const td__step_stream *stream)
 
 static td__step_borrowed *borrowed_of(td__step_engine *e, int thread, int place)
 {
-    return &e->borrowed[thread * TD__MOST_IN_FLIGHT + place];
+    return &e->borrowed[thread * TD__PLACES + place];
 }
 
 void td__step_engine_destroy(td__step_engine *e)
@@ -269,12 +273,30 @@ static double share_of(const td__step_engine *e, const td__micro_batch *s)
     return td__step_share(e, e->done, s->begin, s->rows);
 }
 
+/* What counts in a micro-batch for each of its rows, where that is not its weight. */
+static td_status set_factor(const td__step_engine *e, const td__micro_batch *s)
+{
+    const td__step_weights *w = e->factors;
+    if (!w || !s->runner)
+        return TD_OK;
+    double share = w->share(w->user, e->done, s->begin, s->rows);
+    float factor = (float)(share * (double)e->rows / (double)s->rows);
+    return td_runner_set_input(s->runner, TD__LOSS_FACTOR, &factor, sizeof factor);
+}
+
 /* Backward has made elements [0, count) of the lent micro-batches of a thread final. */
 static void passed(void *user, int thread, size_t count)
 {
     td__step_engine *e = user;
     if (count == SIZE_MAX || !borrowed_of(e, thread, 0)->watched)
         e->stream->passed(e->stream->user, thread, count);
+}
+
+/* Are the gradients left where they are until the end of the batch: in its last step, or since
+ * others are begun before this one has been run? */
+static bool lends(const td__step_engine *e, const td__micro_batch *s)
+{
+    return s->last && (e->lends || td__micro_batch_values(e->o.set));
 }
 
 static td_status lend_micro_batch(void *user, const td__micro_batch *s)
@@ -289,9 +311,11 @@ static td_status lend_micro_batch(void *user, const td__micro_batch *s)
     int number = e->done * e->o.micro_batches + s->index;
     if (s->runner)
         td__runner_watch_stream(s->runner, e->o.spans != NULL);
-    if (!e->lends || !s->last)
+    TD_TRY(set_factor(e, s));
+    if (!lends(e, s))
         return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
-    TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight, s->place > 0));
+    TD_TRY(
+        td__grad_lend(e->blocks, stack, number, s->runner, l->weight, s->place > 0 || !e->lends));
     l->rows = stack->at[stack->n - 1].block;
     return TD_OK;
 }
@@ -319,7 +343,7 @@ static td_status add_micro_batch(void *user, const td__micro_batch *s)
         note_stream(e, s, number);
     if (e->o.watch)
         TD_TRY(e->o.watch->ran(e->o.watch->user, e->done, s));
-    if (!e->lends || !s->last) {
+    if (!lends(e, s)) {
         td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
         l->leaf.block = NULL;
     } else if (s->runner)
@@ -385,6 +409,9 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
     if (e->o.weights)
         e->own_share += td__step_share(e, e->done, first, rows);
     e->lends = !micro_batches_left(e);
+    if (td__micro_batch_values(e->o.set))
+        td__sync_values_deal(td__micro_batch_values(e->o.set), partition_of(e), e->batches,
+                             e->done);
     td__micro_batch_calls calls = {.before = lend_micro_batch, .after = add_micro_batch, .user = e};
     if (e->lends && stream) {
         open_stream(e, cut);

@@ -32,13 +32,14 @@ struct td__step_engine {
     td__grad_pool *blocks;
     td__grad_stack *stacks;      /* by thread, */
     td__partial *stacked;        /* in (threads, TD__GRAD_RANGE) */
-    td__step_borrowed *borrowed; /* (threads, TD__MOST_IN_FLIGHT) */
+    td__step_borrowed *borrowed; /* (threads, TD__PLACES) */
     bool *busy;                  /* by thread: it has micro-batches in this batch */
     td__grad_stack total;        /* of the batches before */
     td__partial in_total[TD__GRAD_STACK];
     td__grad_sum sum;
     TD__GRAD_JOINS(TD__GRAD_STACK) in_sum;
-    const td__step_stream *stream; /* NULL: gradients leave after backward */
+    const td__step_weights *factors; /* of losses, in place of o.weights; NULL: none */
+    const td__step_stream *stream;   /* NULL: gradients leave after backward */
     double *sums;   /* over ranks: their requests, the seconds of each, words, the losses */
     double *losses; /* by micro-batch of the step, weighted; 0 for those of other ranks */
     td__step_part *parts;

@@ -11,11 +11,13 @@
 struct td__sync_values {
     td_comm *comm;
     int micro_batches, points;
-    size_t *count; /* (points) numbers in each value */
-    size_t n;      /* of the one under way */
-    int64_t rows;  /* of its batch */
-    float *slots;  /* (micro_batches, n) */
-    double *mean;  /* (n) */
+    td__work_partition dealt;
+    int batches, batch; /* of the step; the one being run */
+    size_t *count;      /* (points) numbers in each value */
+    size_t n;           /* of the one under way */
+    int64_t rows;       /* of its batch */
+    float *slots;       /* (micro_batches, n) */
+    double *mean;       /* (n) */
 };
 
 static td_status make(td__sync_values *v, const td_program *p)
@@ -43,7 +45,7 @@ td_status td__sync_values_create(const td_program *p, int micro_batches, td_comm
     if (!v)
         return TD_FAIL(TD_ENOMEM, "no memory for values of %d micro-batches", micro_batches);
     *v = (td__sync_values){
-        .comm = comm, .micro_batches = micro_batches, .points = td__program_syncs(p)};
+        .comm = comm, .micro_batches = micro_batches, .points = td__program_syncs(p), .batches = 1};
     td_status st = make(v, p);
     if (st) {
         td__sync_values_destroy(v);
@@ -68,6 +70,18 @@ int td__sync_values_points(const td__sync_values *v)
     return v->points;
 }
 
+void td__sync_values_deal(td__sync_values *v, td__work_partition d, int batches, int batch)
+{
+    v->dealt = d;
+    v->batches = batches;
+    v->batch = batch;
+}
+
+bool td__sync_values_of_all(const td__sync_values *v)
+{
+    return v->batches == 1;
+}
+
 void td__sync_values_begin(td__sync_values *v, int point)
 {
     v->n = v->count[point];
@@ -80,13 +94,58 @@ void td__sync_values_put(td__sync_values *v, int micro_batch, const td__synced *
     memcpy(v->slots + v->n * (size_t)micro_batch, from->y, v->n * sizeof *v->slots);
 }
 
+/* ---- Between ranks --------------------------------------------------------------------------- */
+
+static float *slots_of(const td__sync_values *v, int rank, size_t *count)
+{
+    td__micro_batch_range r = td__work_cut(v->dealt, v->micro_batches, v->batches, v->batch, rank);
+    *count = v->n * (size_t)(r.end - r.begin);
+    return v->slots + v->n * (size_t)r.begin;
+}
+
+/* The first rank with micro-batches in the batch gathers all slots; the others get them from it. */
+static td_status exchange_some(td__sync_values *v)
+{
+    int me = td_comm_rank(v->comm), ranks = td_comm_size(v->comm), first = 0;
+    size_t all = v->n * (size_t)v->micro_batches, count;
+    float *own = slots_of(v, me, &count);
+
+    if (!count)
+        return TD_OK;
+    for (size_t n = 0; slots_of(v, first, &n), !n;)
+        first++;
+    if (me != first) {
+        TD_TRY(td_send(v->comm, own, count, TD_F32, first, NULL));
+        return td_recv(v->comm, v->slots, all, TD_F32, first, NULL);
+    }
+    for (int r = first + 1; r < ranks; r++) {
+        float *at = slots_of(v, r, &count);
+        if (count)
+            TD_TRY(td_recv(v->comm, at, count, TD_F32, r, NULL));
+    }
+    for (int r = first + 1; r < ranks; r++) {
+        slots_of(v, r, &count);
+        if (count)
+            TD_TRY(td_send(v->comm, v->slots, all, TD_F32, r, NULL));
+    }
+    return TD_OK;
+}
+
+static td_status exchange(td__sync_values *v)
+{
+    if (!v->comm)
+        return TD_OK;
+    if (!td__sync_values_of_all(v))
+        return exchange_some(v);
+    return td_allreduce(v->comm, v->slots, v->slots, v->n * (size_t)v->micro_batches, TD_F32,
+                        TD_REDUCE_SUM, NULL);
+}
+
 td_status td__sync_values_exchange(td__sync_values *v, const int64_t *begins)
 {
     double all = (double)begins[v->micro_batches];
     v->rows = begins[v->micro_batches];
-    if (v->comm)
-        TD_TRY(td_allreduce(v->comm, v->slots, v->slots, v->n * (size_t)v->micro_batches, TD_F32,
-                            TD_REDUCE_SUM, NULL));
+    TD_TRY(exchange(v));
     memset(v->mean, 0, v->n * sizeof *v->mean);
     for (int i = 0; i < v->micro_batches; i++) {
         const float *slot = v->slots + v->n * (size_t)i;

@@ -3,7 +3,6 @@
 #include "train/counted.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -15,33 +14,58 @@ enum { CHUNK = 64 };
 struct td__counted {
     td__dataset *d;
     int field;
-    int64_t ignore, batch;
-    int32_t *count;  /* (samples) counted targets; -1: not looked at yet */
-    int64_t *before; /* (most + 1) of the step under way: counted targets before each row */
-    int64_t rows, most;
+    const td__model_facts *facts;
+    double *weight;  /* (samples) of counted targets; -1: not looked at yet */
+    int64_t *sample; /* (most) of the step under way, by row */
+    double *before;  /* (most + 1) of it: the weight of what counts before each row */
+    int64_t rows, most, batch;
     void *block[TD__MAX_FIELDS]; /* (CHUNK, sample) */
     td__step_weights weights;
 };
 
-int64_t td__count_targets(const td__field *f, const void *samples, int64_t n, int64_t ignore)
+static bool counts(double target, const td__model_facts *facts)
+{
+    return facts->none_ignored || target != (double)facts->ignore;
+}
+
+int64_t td__count_targets(const td__field *f, const void *samples, int64_t n,
+                          const td__model_facts *facts)
 {
     int64_t all = td_shape_count(&f->shape) * n, counted = 0;
 
     for (int64_t i = 0; i < all; i++)
-        counted += td__element(samples, f->dtype, i) != (double)ignore;
+        counted += counts(td__element(samples, f->dtype, i), facts);
     return counted;
+}
+
+double td__weigh_targets(const td__field *f, const void *samples, int64_t n,
+                         const td__model_facts *facts)
+{
+    int64_t all = td_shape_count(&f->shape) * n;
+    double sum = 0;
+
+    if (!facts->class_weights)
+        return (double)td__count_targets(f, samples, n, facts);
+    for (int64_t i = 0; i < all; i++) {
+        double target = td__element(samples, f->dtype, i);
+        bool listed = target >= 0 && target < facts->n_class_weights;
+        if (counts(target, facts))
+            sum += listed ? facts->class_weights[(int)target] : 1;
+    }
+    return sum;
 }
 
 static double share(void *user, int batch, int64_t begin, int64_t rows)
 {
     const td__counted *c = user;
-    int64_t first = batch * c->batch + begin, all = c->before[c->rows];
+    int64_t first = batch * c->batch + begin;
+    double all = c->before[c->rows];
 
     TD_ASSERT(first + rows <= c->rows, "row %" PRId64 " of %" PRId64, first + rows, c->rows);
-    return all ? (double)(c->before[first + rows] - c->before[first]) / (double)all : 0;
+    return all > 0 ? (c->before[first + rows] - c->before[first]) / all : 0;
 }
 
-td_status td__counted_create(td__dataset *d, const char *target, int64_t ignore, int64_t most,
+td_status td__counted_create(td__dataset *d, const td__model_facts *facts, int64_t most,
                              td__counted **out)
 {
     td__counted *c = td__calloc(1, sizeof *c);
@@ -50,22 +74,24 @@ td_status td__counted_create(td__dataset *d, const char *target, int64_t ignore,
     *out = NULL;
     if (!c)
         return TD_FAIL(TD_ENOMEM, "no memory to count targets");
-    *c = (td__counted){.d = d, .ignore = ignore, .most = most};
+    *c = (td__counted){.d = d, .facts = facts, .most = most};
     c->weights = (td__step_weights){.user = c, .share = share};
-    c->field = td__dataset_field(d, target);
-    TD_ASSERT(c->field >= 0, "no field %s", target);
-    c->count = td__malloc((size_t)d->count * sizeof *c->count + 1);
+    c->field = td__dataset_field(d, facts->ignoring);
+    TD_ASSERT(c->field >= 0, "no field %s", facts->ignoring);
+    c->weight = td__malloc((size_t)d->count * sizeof *c->weight + 1);
     c->before = td__calloc((size_t)most + 1, sizeof *c->before);
+    c->sample = td__calloc((size_t)most + 1, sizeof *c->sample);
     for (int f = 0; f < d->n_fields; f++) {
         c->block[f] = td__malloc(td__field_nbytes(&d->fields[f]) * CHUNK + 1);
         full = full && c->block[f];
     }
-    if (!c->count || !c->before || !full) {
+    if (!c->weight || !c->before || !c->sample || !full) {
         td__counted_destroy(c);
         return TD_FAIL(TD_ENOMEM, "no memory to count the targets of %" PRId64 " samples",
                        d->count);
     }
-    memset(c->count, 0xff, (size_t)d->count * sizeof *c->count);
+    for (int64_t i = 0; i < d->count; i++)
+        c->weight[i] = -1;
     *out = c;
     return TD_OK;
 }
@@ -76,7 +102,8 @@ void td__counted_destroy(td__counted *c)
         return;
     for (int f = 0; f < TD__MAX_FIELDS; f++)
         td__free(c->block[f]);
-    td__free(c->count);
+    td__free(c->weight);
+    td__free(c->sample);
     td__free(c->before);
     td__free(c);
 }
@@ -88,8 +115,8 @@ static td_status look(td__counted *c, const int64_t *samples, int64_t n)
 
     TD_TRY(td__dataset_read(c->d, samples, n, NULL, c->block));
     for (int64_t i = 0; i < n; i++)
-        c->count[samples[i]] = (int32_t)td__count_targets(
-            f, (const char *)c->block[c->field] + (size_t)i * nbytes, 1, c->ignore);
+        c->weight[samples[i]] = td__weigh_targets(
+            f, (const char *)c->block[c->field] + (size_t)i * nbytes, 1, c->facts);
     return TD_OK;
 }
 
@@ -101,9 +128,9 @@ td_status td__counted_step(td__counted *c, const td__loader *l, uint64_t epoch, 
     TD_ASSERT(rows <= c->most, "%" PRId64 " rows", rows);
     c->rows = rows;
     c->batch = batch;
-    for (int64_t r = 0; r < rows; r++) { /* before[r + 1]: the sample, for now */
-        int64_t sample = c->before[r + 1] = td__loader_sample(l, epoch, first + r);
-        if (c->count[sample] >= 0)
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t sample = c->sample[r] = td__loader_sample(l, epoch, first + r);
+        if (c->weight[sample] >= 0)
             continue;
         unknown[n++] = sample;
         if (n == CHUNK)
@@ -113,7 +140,7 @@ td_status td__counted_step(td__counted *c, const td__loader *l, uint64_t epoch, 
     if (n)
         TD_TRY(look(c, unknown, n));
     for (int64_t r = 0; r < rows; r++)
-        c->before[r + 1] = c->before[r] + c->count[c->before[r + 1]];
+        c->before[r + 1] = c->before[r] + c->weight[c->sample[r]];
     return TD_OK;
 }
 

@@ -1,10 +1,11 @@
 /* evaluate.c -- loss and metrics of a whole part.
  *
  * Samples are taken in order, in batches cut in micro-batches as in training. Each micro-batch
- * gives means over its rows (or over its counted targets, where some are ignored); the means, times
- * their rows, are added in the order of the samples in double, after the last batch. So the result
- * does not depend on who ran which micro-batch, and a short last batch counts by its rows. With
- * several ranks each runs its range of the micro-batches of every batch. */
+ * gives means over its rows (or over its counted targets, where some are ignored; its loss over
+ * their weights, where targets weigh by their classes). The means, times these, are added in the
+ * order of the samples in double, after the last batch. So the result does not depend on who ran
+ * which micro-batch, and a short last batch counts by its rows. With several ranks each runs its
+ * range of the micro-batches of every batch. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #include "train/trainer_impl.h"
 
 typedef struct sums {
-    int n;             /* values of a micro-batch: its weight, the loss, then the metrics */
+    int n; /* values of a micro-batch: its weight, that of its loss, the loss, then the metrics */
     int micro_batches; /* of a batch */
     int rank, ranks;
     /* ([stopped], batches, micro-batches, n): means times rows; 0 for those of other ranks */
@@ -43,15 +44,16 @@ static td__row_range own_rows(const void *user, int64_t index, int64_t rows)
                            td__micro_batch_begin(rows, s->micro_batches, own.end)};
 }
 
-/* Rows, or the targets that count in them. */
-static double weight_of(const sums *s, const td__micro_batch *micro_batch)
+/* Rows, or the targets that count in them; and what they weigh in the loss. */
+static double weight_of(const sums *s, const td__micro_batch *micro_batch, double *in_loss)
 {
+    *in_loss = (double)micro_batch->rows;
     if (!s->ignoring)
-        return (double)micro_batch->rows;
+        return *in_loss;
     const char *targets = s->batch->field[s->field];
-    size_t at = (size_t)(micro_batch->begin - s->batch->here.begin) * td__field_nbytes(s->ignoring);
-    return (double)td__count_targets(s->ignoring, targets + at, micro_batch->rows,
-                                     s->facts->ignore);
+    targets += (size_t)(micro_batch->begin - s->batch->here.begin) * td__field_nbytes(s->ignoring);
+    *in_loss = td__weigh_targets(s->ignoring, targets, micro_batch->rows, s->facts);
+    return (double)td__count_targets(s->ignoring, targets, micro_batch->rows, s->facts);
 }
 
 static td_status note_micro_batch(void *user, const td__micro_batch *micro_batch)
@@ -60,12 +62,11 @@ static td_status note_micro_batch(void *user, const td__micro_batch *micro_batch
     double *value = s->at + (size_t)micro_batch->index * (size_t)s->n;
     if (!micro_batch->runner)
         return TD_OK;
-    double weight = weight_of(s, micro_batch);
-    value[0] = weight;
-    value[1] = (double)td_runner_loss(micro_batch->runner) * weight;
-    for (int i = 2; i < s->n; i++) {
+    double weight = value[0] = weight_of(s, micro_batch, &value[1]);
+    value[2] = (double)td_runner_loss(micro_batch->runner) * value[1];
+    for (int i = 3; i < s->n; i++) {
         float mean;
-        memcpy(&mean, td_runner_output(micro_batch->runner, i - 2, NULL), sizeof mean);
+        memcpy(&mean, td_runner_output(micro_batch->runner, i - 3, NULL), sizeof mean);
         value[i] = (double)mean * weight;
     }
     return TD_OK;
@@ -186,19 +187,21 @@ td_status td__eval_set_make(td__trainer *t)
 
 static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td__eval_result *out)
 {
-    double weight = 0;
+    double weight = 0, in_loss = 0;
 
-    out->n = s->n - 1;
+    out->n = s->n - 2;
     out->samples = samples;
     for (size_t k = 1; k < s->count; k += (size_t)s->n) {
         weight += s->value[k];
+        in_loss += s->value[k + 1];
         for (int i = 0; i < out->n; i++)
-            out->value[i] += s->value[k + 1 + (size_t)i];
+            out->value[i] += s->value[k + 2 + (size_t)i];
     }
     for (int i = 0; i < out->n; i++) {
         out->name[i] = i ? t->plan.facts.metric[i - 1] : "loss";
         out->higher_is_better[i] = i && t->plan.facts.higher_is_better[i - 1];
-        out->value[i] = weight > 0 ? out->value[i] / weight : 0;
+        double by = i ? weight : in_loss;
+        out->value[i] = by > 0 ? out->value[i] / by : 0;
     }
 }
 
@@ -235,7 +238,7 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
     if (part->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to evaluate");
     TD_TRY(td__eval_set_make(t));
-    sums s = {.n = 2 + t->plan.facts.n_metrics,
+    sums s = {.n = 3 + t->plan.facts.n_metrics,
               .facts = &t->plan.facts,
               .micro_batches = td__micro_batches_default(batch),
               .rank = alone ? 0 : td__trainer_rank(t), /* the others train on */

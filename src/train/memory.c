@@ -51,8 +51,10 @@ static int threads_of(const estimate *e)
 /* Micro-batches that a thread of the busiest rank runs side by side. */
 static int in_flight_of(const estimate *e)
 {
-    const td__trainer *t = e->t;
+    td__trainer *t = e->t;
     int own = (t->o.micro_batches + e->c->ranks - 1) / e->c->ranks;
+    if (t->o.accumulate > 1 && td__program_syncs(td__trainer_program(t)))
+        own = t->o.micro_batches; /* a whole batch of a step */
     int each = (own + e->threads - 1) / e->threads;
     return each < e->traits.in_flight ? each : e->traits.in_flight;
 }
@@ -318,7 +320,7 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     e.whole = all * sizeof(float);
     e.traits = td__sync_traits_of(&e.sync, &e.world);
     if (td__program_syncs(td__trainer_program(t))) /* all of a thread go in step */
-        e.traits.in_flight = TD__MOST_IN_FLIGHT;
+        e.traits.in_flight = TD__PLACES;
     e.threads = threads_of(&e);
     e.in_flight = in_flight_of(&e);
     TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, t->o.sync.bucket_nbytes));

@@ -72,7 +72,7 @@ int td__threads_per_rank(const td_comm *comm, const char *backend)
     return threads > 1 ? threads : 1;
 }
 
-td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
+td__row_range td__train_rows_of(const void *user, int rank, int64_t index, int64_t rows)
 {
     const td__trainer *t = user;
     int micro_batches = t->o.micro_batches;
@@ -84,13 +84,18 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
     int replicas = traits.parts      ? traits.parts
                    : traits.replicas ? traits.replicas
                                      : td__trainer_ranks(t);
-    int part = traits.parts ? traits.part : td__trainer_rank(t) % replicas;
+    int part = traits.parts ? traits.part : rank % replicas;
     td__work_partition repartition = {replicas,
                                       t->run.balance ? td__balance_bounds(t->run.balance) : NULL};
     td__micro_batch_range own =
         td__work_cut(repartition, micro_batches, batches, (int)(index - first), part);
     return (td__row_range){td__micro_batch_begin(rows, micro_batches, own.begin),
                            td__micro_batch_begin(rows, micro_batches, own.end)};
+}
+
+td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
+{
+    return td__train_rows_of(user, td__trainer_rank(user), index, rows);
 }
 
 int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *out)

@@ -168,7 +168,6 @@ static td_status check_shared(td__trainer *t, const td_program *p, int threads)
                            .accumulate = o->accumulate,
                            .threads = threads,
                            .verified = o->verify > 0 && w.ranks > 1,
-                           .ignores = *t->plan.facts.ignoring,
                            .far = !td__device_host_reads(td__params_device(t->replica.params))});
 }
 
@@ -223,9 +222,9 @@ static td_status make_model(td__trainer *t)
 static int most_of_a_rank(td__trainer *t)
 {
     int all = t->o.micro_batches, ranks = td__trainer_ranks(t), even = (all + ranks - 1) / ranks;
-    if (!td__program_syncs(td__trainer_program(t)))
+    if (!td__program_syncs(td__trainer_program(t)) || t->o.accumulate > 1)
         return all;
-    return even > TD__MOST_IN_FLIGHT ? even : TD__MOST_IN_FLIGHT;
+    return even > TD__PLACES ? even : TD__PLACES;
 }
 
 td_status td__trainer_balance(td__trainer *t)
@@ -249,6 +248,7 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
                              .prefetch = o->prefetch,
                              .threads = o->data_threads,
                              .rows = td__train_rows,
+                             .others = td__train_rows_of,
                              .pick = td__trainer_traits(t).rows ? td__train_pick : NULL,
                              .rows_user = t};
 }
@@ -275,12 +275,8 @@ static td_status make_data(td__trainer *t)
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_keep_samples(t));
     TD_TRY(td__trainer_loader(t));
-    if (*facts->ignoring && o->partition)
-        return TD_FAIL(TD_EINVAL, "data.partition: not with loss.ignore, whose rows count by what "
-                                  "all ranks read");
     if (*facts->ignoring)
-        TD_TRY(td__counted_create(d, facts->ignoring, facts->ignore, o->batch * o->accumulate,
-                                  &t->run.counted));
+        TD_TRY(td__counted_create(d, facts, o->batch * o->accumulate, &t->run.counted));
     t->plan.steps_per_epoch = (uint64_t)((t->plan.batches + o->accumulate - 1) / o->accumulate);
     t->plan.total_steps = (uint64_t)o->steps;
     uint64_t all = (uint64_t)o->epochs * t->plan.steps_per_epoch;

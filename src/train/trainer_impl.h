@@ -171,6 +171,7 @@ TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's micro-batches; a td__loader_pick, where a rule deals
  * them out itself. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
+td__row_range td__train_rows_of(const void *user, int rank, int64_t index, int64_t rows);
 int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *out);
 /* agree.c: t->agreement, all that ranks must have in common, of the resolved options. */
 TD_NODISCARD td_status td__agreement_make(td__trainer *t, const td__train_opts *o);

@@ -81,8 +81,10 @@ run 2 "$tandem" check job.yaml --set loss.class_weights=[1,2]
 has 'loss.class_weights: 2 numbers, but y has 3 classes'
 run 2 "$tandem" check job.yaml --set loss.class_weights=[1,2,-1]
 has 'expected numbers of at least 0'
-run 2 "$tandem" check job.yaml --set loss.class_weights=[1,2,3] --set loss.ignore=0
-has 'loss.class_weights: not with loss.ignore'
+run 2 "$tandem" check job.yaml --set loss.weighted_as=pytorch
+has 'loss.weighted_as: needs loss.class_weights'
+run 2 "$tandem" check job.yaml --set loss.class_weights=[1,2,3] --set loss.weighted_as=torch
+has 'loss.weighted_as: '
 run 2 "$tandem" check job.yaml --set metrics=[r2]
 has 'metrics: r2 cannot be computed with the loss cross_entropy'
 # All weights 1 is the plain loss, up to rounding.
@@ -90,6 +92,13 @@ loss() { grep -o '"loss": [0-9.e-]*' "$1/metrics.jsonl" | head -1 | cut -d ' ' -
 run 0 "$tandem" train job.yaml --run-dir ones --set loss.class_weights=[1,1,1]
 python3 -c "import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 1e-5 * a)" \
     "$(loss one)" "$(loss ones)" || fail "weights of 1: $(loss one), $(loss ones)"
+# Divided by the sum of weights, all weights 2 are the plain loss too, with whatever else it has.
+more=(--set loss.label_smoothing=0.1 --set loss.ignore=0)
+run 0 "$tandem" train job.yaml --run-dir smooth "${more[@]}"
+run 0 "$tandem" train job.yaml --run-dir twos "${more[@]}" --set loss.class_weights=[2,2,2] \
+    --set loss.weighted_as=pytorch
+python3 -c "import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 1e-5 * a)" \
+    "$(loss smooth)" "$(loss twos)" || fail "weights of 2: $(loss smooth), $(loss twos)"
 
 # Numbers.
 awk 'BEGIN { print "a,b,price"; for (i = 0; i < 200; i++)
