@@ -17,8 +17,9 @@ struct td__data {
     int n_maps;
     const td__source_def *def; /* NULL: samples come from elsewhere */
     char source[48];
-    bool draws;      /* samples of train are others in each epoch, or nobody knows */
-    bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
+    uint64_t hash_whole; /* td__data_opts */
+    bool draws;          /* samples of train are others in each epoch, or nobody knows */
+    bool test_aside;     /* opts.input is the test part, but the share is cut off all the same */
 };
 
 #endif
