@@ -140,14 +140,35 @@ bool td__number_at(const td__records *r, int64_t row, int64_t column, double *ou
     return fits(*out) && !is_missing(v, row);
 }
 
-bool td__rough_at(const td__records *r, int64_t row, int64_t column, double *out)
+void td__rough_rows(const td__records *r, int64_t begin, int64_t n, int64_t column, double *x,
+                    bool *there)
 {
     const td__values *v = r->values ? &r->values[column] : NULL;
+    td__values_type type = v ? v->type : TD_VALUES_CELL;
 
-    if (!v || v->type != TD_VALUES_F32)
-        return td__number_at(r, row, column, out);
-    *out = f32_at(v, row);
-    return fits(*out);
+    switch (type) {
+    case TD_VALUES_CELL:
+        for (int64_t i = 0; i < n; i++)
+            there[i] = td__number_at(r, begin + i, column, &x[i]);
+        return;
+    case TD_VALUES_F32:
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (double)((const float *)v->data)[begin + i];
+        break;
+    case TD_VALUES_F64: memcpy(x, (const double *)v->data + begin, (size_t)n * sizeof *x); break;
+    case TD_VALUES_I64:
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (double)((const int64_t *)v->data)[begin + i];
+        break;
+    case TD_VALUES_U64:
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (double)((const uint64_t *)v->data)[begin + i];
+        break;
+    }
+    for (int64_t i = 0; i < n; i++) /* missing reals are NaN, which does not fit */
+        there[i] = fits(x[i]);
+    for (int64_t i = 0; i < n && v->missing; i++)
+        there[i] = there[i] && !v->missing[begin + i];
 }
 
 bool td__missing_at(const td__records *r, int64_t row, int64_t column)

@@ -372,6 +372,7 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", opts->source);
+    d->hash_whole = opts->hash_whole;
     d->draws = draws_parts(opts);
     TD_TRY_OR(st, fail, open_parts(d, opts));
     if (d->part[TD_PART_TRAIN])

@@ -51,6 +51,8 @@ typedef struct td__data_opts {
      * with `input` the test part is the only one that is opened. Borrowed while opening. */
     const td__fit *fit;
     const char *changed; /* "accept": a run may go on with other data than it began with */
+    /* Bytes of a part up to which its digest is one of all its samples; 0: 1 GB. */
+    uint64_t hash_whole;
     /* NULL, or who opens a part instead of the source, with the same statuses: for samples that
      * come from elsewhere. */
     td_status (*open_part)(void *user, td__part part, td__dataset **out);

@@ -1,128 +1,22 @@
-/* data_fit.c -- what was measured on the train part, as text; whether the data changed since.
- *
- * The digest of a part is the sha256 of the names of its fields and classes and of its samples, as
- * the source gives them: what does not change a sample (a file's date, a column that nobody reads)
- * does not count. All samples are hashed of tables up to 1 GB and of other sources up to 64 MB; of
- * larger parts, whose number of samples is compared too, SPACED evenly spaced ones and the last.
- * Samples that are generated cannot change. */
+/* data_fit.c -- what was measured on the train part, as text; whether the data changed since. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/key.h"
-#include "base/sha256.h"
-#include "data/data_impl.h"
+#include "data/data_digest.h"
 #include "data/fit_json.h"
-
-enum { ROWS = 64, SPACED = 256 };
-#define TABLE_BYTES (UINT64_C(1) << 30)
-#define OTHER_BYTES (UINT64_C(64) << 20)
-
-/* ---- Digests --------------------------------------------------------------------------------- */
-
-static uint64_t sample_bytes(const td__dataset *d)
-{
-    uint64_t n = 0;
-
-    for (int f = 0; f < d->n_fields; f++)
-        n += td__field_nbytes(&d->fields[f]);
-    return n;
-}
-
-static bool is_whole(const td__data *d, const td__dataset *part)
-{
-    uint64_t most = td__has_word(d->def->reads, "columns") ? TABLE_BYTES : OTHER_BYTES;
-    uint64_t each = sample_bytes(part);
-    return !each || (uint64_t)part->count <= most / each;
-}
-
-static void hash_fields(td__sha256 *h, const td__dataset *d)
-{
-    for (int f = 0; f < d->n_fields; f++) {
-        const td__field *field = &d->fields[f];
-        td__sha256_update(h, field->name, strlen(field->name) + 1);
-        for (int64_t c = 0; field->class_names && c < field->classes; c++)
-            td__sha256_update(h, field->class_names[c], strlen(field->class_names[c]) + 1);
-    }
-}
-
-static td_status hash_rows(td__sha256 *h, td__dataset *d, int64_t begin, int64_t end,
-                           void *const *rows)
-{
-    int64_t number[ROWS];
-
-    while (begin < end) {
-        int64_t n = end - begin < ROWS ? end - begin : ROWS;
-        for (int64_t i = 0; i < n; i++)
-            number[i] = begin + i;
-        TD_TRY(td__dataset_read(d, number, n, NULL, rows));
-        for (int f = 0; f < d->n_fields; f++)
-            td__sha256_update(h, rows[f], (size_t)n * td__field_nbytes(&d->fields[f]));
-        begin += n;
-    }
-    return TD_OK;
-}
-
-static td_status digest(td__dataset *d, bool whole, char hex[TD_SHA256_HEX])
-{
-    void *rows[TD__MAX_FIELDS] = {0};
-    uint8_t bytes[TD_SHA256_BYTES];
-    td__sha256 h = {0};
-    td_status st = TD_OK;
-
-    for (int f = 0; f < d->n_fields && !st; f++) {
-        rows[f] = td__malloc(td__field_nbytes(&d->fields[f]) * ROWS + 1);
-        if (!rows[f])
-            st = TD_FAIL(TD_ENOMEM, "no memory for a digest of the data");
-    }
-    if (!st)
-        st = td__sha256_init(&h);
-    if (!st) {
-        hash_fields(&h, d);
-        if (whole)
-            st = hash_rows(&h, d, 0, d->count, rows);
-    }
-    for (int64_t b = 0; !whole && b < SPACED && !st; b++) {
-        int64_t begin = (int64_t)((double)(d->count - 1) * (double)b / SPACED);
-        st = hash_rows(&h, d, begin, begin + 1, rows);
-    }
-    if (!st && !whole)
-        st = hash_rows(&h, d, d->count - 1, d->count, rows);
-    if (!st) {
-        td__sha256_final(&h, bytes);
-        td__sha256_hex(bytes, hex);
-    }
-    td__sha256_fini(&h);
-    for (int f = 0; f < d->n_fields; f++)
-        td__free(rows[f]);
-    return st;
-}
-
-static bool is_generated(const td__data *d)
-{
-    return !td__has_word(d->def->reads, "dir") && d->def != &td__source_memory;
-}
-
-static td_status describe_part(const td__data *d, td__dataset *part, json_t *to, const char *name)
-{
-    char hex[TD_SHA256_HEX] = "";
-    bool whole = is_whole(d, part);
-
-    if (!is_generated(d))
-        TD_TRY(digest(part, whole, hex));
-    json_object_set_new(to, name,
-                        json_pack("{s:I, s:b, s:s}", "count", (json_int_t)part->count, "whole",
-                                  (int)whole, "sha256", hex));
-    return TD_OK;
-}
 
 static td_status describe_parts(const td__data *d, json_t *to)
 {
-    for (int p = 0; p < TD_PART_COUNT; p++)
-        if (d->source_part[p])
-            TD_TRY(describe_part(d, d->source_part[p], to, td__part_name((td__part)p)));
+    for (int p = 0; p < TD_PART_COUNT; p++) {
+        json_t *part;
+        if (!d->source_part[p])
+            continue;
+        TD_TRY(td__data_describe(d, d->source_part[p], NULL, &part));
+        json_object_set_new(to, td__part_name((td__part)p), part);
+    }
     return TD_OK;
 }
 
@@ -212,17 +106,19 @@ td_status td__data_recipe(const td__data *d, const td__data_opts *o, td__text *o
 static td_status part_changed(const td__data *d, td__dataset *part, const char *name,
                               const json_t *before, char *what, size_t nbytes)
 {
-    json_t *now = json_object();
-    td_status st = describe_part(d, part, now, name);
     json_int_t n = json_integer_value(json_object_get(before, "count"));
+    json_t *now;
 
-    if (!st && n != part->count)
+    if (n != part->count) {
         snprintf(what, nbytes, "the %s part has %" PRId64 " samples, not %" PRId64, name,
                  part->count, (int64_t)n);
-    else if (!st && !json_equal(json_object_get(now, name), before))
+        return TD_OK;
+    }
+    TD_TRY(td__data_describe(d, part, before, &now));
+    if (!json_equal(now, before))
         snprintf(what, nbytes, "the samples of the %s part are others", name);
     json_decref(now);
-    return st;
+    return TD_OK;
 }
 
 td_status td__data_changed(td__data *d, const td__fit *fit, bool *changed, char *what,

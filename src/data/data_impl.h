@@ -17,6 +17,7 @@ struct td__data {
     int n_maps;
     const td__source_def *def; /* NULL: samples come from elsewhere */
     char source[48];
+    uint64_t hash_whole; /* td__data_opts */
     bool draws;      /* samples of train change every epoch, or that is not known */
     bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
     bool sample;     /* one sample to fill in: filters keep it, whatever it says */

@@ -12,6 +12,7 @@
 #ifndef TD_DATA_DATASET_H
 #define TD_DATA_DATASET_H
 
+#include "base/file.h"
 #include "tandem/status.h"
 
 enum { TD__MAX_FIELDS = 16, TD__FIELD_NAME = 32 };
@@ -41,6 +42,14 @@ typedef struct td__draw {
     uint64_t seed, epoch;
 } td__draw;
 
+/* A sample as its file has it. */
+typedef struct td__stored {
+    const uint8_t *data;
+    size_t nbytes;
+    int32_t label;
+    td__file_map map; /* closed by the caller */
+} td__stored;
+
 typedef struct td__dataset_ops {
     void (*destroy)(td__dataset *d);
     /* Samples index[0..n) into out[f], a dense array of n values of field f. Indices are valid.
@@ -48,6 +57,8 @@ typedef struct td__dataset_ops {
      * random. */
     td_status (*read)(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
                       void *const *out);
+    /* NULL, or for samples that are decoded: what sample i is decoded from. */
+    td_status (*stored)(td__dataset *d, int64_t i, td__stored *out);
 } td__dataset_ops;
 
 struct td__dataset {

@@ -29,10 +29,14 @@ typedef struct tally {
 static tally count_cells(const td__records *r, int64_t at)
 {
     tally t = {0};
-    double x;
+    double x[TD__SOME_ROWS];
+    bool there[TD__SOME_ROWS];
 
     for (int64_t i = 0; i < r->rows; i++) {
-        if (td__rough_at(r, i, at, &x))
+        int64_t k = i % TD__SOME_ROWS;
+        if (k == 0)
+            td__rough_rows(r, i, td__some_rows(r, i), at, x, there);
+        if (there[k])
             t.numbers++;
         else if (td__missing_at(r, i, at))
             t.first_missing = t.missing++ ? t.first_missing : i;
@@ -194,14 +198,19 @@ static td_status find_median(const td__records *r, int64_t at, td__column *c)
 /* Range, and what missing cells become: the mean or median of the others. */
 static td_status measure(const td__schema *s, const td__records *r, int64_t at, td__column *c)
 {
-    double sum = 0, x, lowest = 0, highest = 0;
+    double sum = 0, some[TD__SOME_ROWS], lowest = 0, highest = 0;
+    bool there[TD__SOME_ROWS];
     int64_t n = 0, low = 0, high = 0; /* rows */
 
     if (s->missing == TD_MISSING_MEDIAN)
         TD_TRY(find_median(r, at, c));
     for (int64_t i = 0; i < r->rows; i++) {
-        if (!td__rough_at(r, i, at, &x))
+        int64_t k = i % TD__SOME_ROWS;
+        if (k == 0)
+            td__rough_rows(r, i, td__some_rows(r, i), at, some, there);
+        if (!there[k])
             continue;
+        double x = some[k];
         if (!n || x < lowest) {
             lowest = x;
             low = i;

@@ -111,9 +111,16 @@ td__cell td__cell_at(const td__records *r, int64_t row, int64_t column, char roo
 /* The same as td__cell_number, td__cell_missing of it. */
 bool td__number_at(const td__records *r, int64_t row, int64_t column, double *out);
 bool td__missing_at(const td__records *r, int64_t row, int64_t column);
-/* The same, but what it gives only has the order of the numbers: that of an f32 column is the f32,
- * not the f64 that its text says. */
-bool td__rough_at(const td__records *r, int64_t row, int64_t column, double *out);
+/* The same of some rows from `begin` on, as many as td__some_rows says, but what it gives only has
+ * the order of the numbers: that of an f32 column is the f32, not the f64 that its text says. x[i]
+ * where there[i]. */
+enum { TD__SOME_ROWS = 256 };
+void td__rough_rows(const td__records *r, int64_t begin, int64_t n, int64_t column, double *x,
+                    bool *there);
+static inline int64_t td__some_rows(const td__records *r, int64_t begin)
+{
+    return r->rows - begin < TD__SOME_ROWS ? r->rows - begin : TD__SOME_ROWS;
+}
 /* For qsort: numbers by value, before all other texts; those by their bytes. */
 int td__cell_compare(const void *a, const void *b);
 /* The class or category of a cell; -1: none that the column knows. */

@@ -158,12 +158,15 @@ static td_status encode_column(target *t)
         if (t->also[k] < 0)
             return td__no_column(r, t->c->more[k]);
     }
-    const td__values *v = r->values ? &r->values[t->at] : NULL;
-    bool is_f32 = v && v->type == TD_VALUES_F32 && t->c->kind == TD_COLUMN_NUMBER;
+    /* Of numbers, the f32 of an f32 column is what its text would give. */
+    bool plain = t->c->kind == TD_COLUMN_NUMBER, there[TD__SOME_ROWS];
+    double x[TD__SOME_ROWS];
     for (int64_t i = 0; i < r->rows; i++) {
-        double x;
-        if (is_f32 && td__rough_at(r, i, t->at, &x)) /* its text would give the same f32 */
-            *(float *)(void *)(t->to + (size_t)i * t->stride) = (float)x;
+        int64_t k = i % TD__SOME_ROWS;
+        if (plain && k == 0)
+            td__rough_rows(r, i, td__some_rows(r, i), t->at, x, there);
+        if (plain && there[k])
+            *(float *)(void *)(t->to + (size_t)i * t->stride) = (float)x[k];
         else
             TD_TRY(encode_cell(t, i));
     }

@@ -20,17 +20,30 @@ static void table_destroy(td__dataset *d)
     td__free(t);
 }
 
+/* Are they one after the other, as they are where nothing is shuffled? */
+static bool is_range(const int64_t *index, int64_t n)
+{
+    int64_t i = 1;
+
+    while (i < n && index[i] == index[0] + i)
+        i++;
+    return n > 0 && i == n;
+}
+
 static td_status table_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
                             void *const *out)
 {
     const td__table *t = (const td__table *)d;
 
     (void)draw;
+    bool on_end = is_range(index, n);
     for (int f = 0; f < d->n_fields; f++) {
         size_t nbytes = t->nbytes[f];
         const char *from = t->column[f];
         char *to = out[f];
-        if (nbytes == sizeof(int32_t)) /* classes: not worth a call each */
+        if (on_end)
+            memcpy(to, from + (size_t)index[0] * nbytes, (size_t)n * nbytes);
+        else if (nbytes == sizeof(int32_t)) /* classes: not worth a call each */
             for (int64_t i = 0; i < n; i++)
                 memcpy(to + (size_t)i * 4, from + (size_t)index[i] * 4, 4);
         else

@@ -139,14 +139,17 @@ void td__scores_numbers(const double *predicted, const double *true_values, int6
                         td__scores *out)
 {
     double mean = 0, squares = 0, spread = 0, absolute = 0;
+    bool varies = false; /* else the spread is rounding */
 
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         mean += true_values[i] / (double)n;
+        varies = varies || true_values[i] != true_values[0];
+    }
     for (int64_t i = 0; i < n; i++) {
         double error = predicted[i] - true_values[i], d = true_values[i] - mean;
         squares += error * error;
         absolute += fabs(error);
-        spread += d * d;
+        spread += varies ? d * d : 0;
     }
     *out = (td__scores){.samples = n,
                         .mae = absolute / (double)n,

@@ -405,6 +405,14 @@ static td_status put_values(reading *x, const header *h, const uint32_t *levels,
     return n < h->values ? spread(x, h, levels, n, to) : TD_OK;
 }
 
+/* Are these levels one run of ones, as writers leave it where nothing is missing? */
+static bool all_there(td__bytes levels, int64_t n)
+{
+    uint64_t head = td__bytes_varint(&levels), level = td__bytes_little(&levels, 1);
+
+    return !levels.bad && !(head & 1) && head >> 1 >= (uint64_t)n && level == 1;
+}
+
 static td_status read_data(reading *x, const header *h, const uint8_t *p, td__bytes b)
 {
     uint32_t *levels = NULL;
@@ -422,10 +430,12 @@ static td_status read_data(reading *x, const header *h, const uint8_t *p, td__by
             from = td__bytes_take(&b, nbytes);
         }
         td__bytes in = {.p = from, .end = from ? from + nbytes : NULL};
-        levels = td__calloc((size_t)h->values + 1, sizeof *levels);
-        if (!levels)
+        bool some = from && !all_there(in, h->values);
+        if (some)
+            levels = td__calloc((size_t)h->values + 1, sizeof *levels);
+        if (some && !levels)
             return TD_FAIL(TD_ENOMEM, "%s: no memory for a page", x->f->r->where);
-        if (!from || !td__parquet_runs(&in, 1, levels, h->values))
+        if (!from || (some && !td__parquet_runs(&in, 1, levels, h->values)))
             st = damaged(x->f, "which values of a page are missing");
     }
     if (!st)

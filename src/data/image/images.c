@@ -214,7 +214,21 @@ static td_status images_read(td__dataset *d, const int64_t *index, int64_t n, co
     return TD_OK;
 }
 
-static const td__dataset_ops OPS = {.destroy = images_destroy, .read = images_read};
+static td_status images_stored(td__dataset *d, int64_t i, td__stored *out)
+{
+    const td__image_item *item = &((const images *)d)->list.items[i];
+
+    *out = (td__stored){.data = item->data, .nbytes = item->nbytes, .label = item->label};
+    if (item->data)
+        return TD_OK;
+    TD_TRY(td__file_map_open(&out->map, item->name));
+    out->data = out->map.data;
+    out->nbytes = out->map.nbytes;
+    return TD_OK;
+}
+
+static const td__dataset_ops OPS = {
+    .destroy = images_destroy, .read = images_read, .stored = images_stored};
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
