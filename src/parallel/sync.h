@@ -248,6 +248,9 @@ struct td__sync_ops {
     int (*kind)(const td__sync_config *c, uint64_t step, uint64_t steps);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
     td_status (*create)(td__sync *s);
+    /* (optional) Before destroy where all ranks go on, collective: nobody reads this rank's memory
+     * any more. */
+    td_status (*leave)(td__sync *s);
     void (*destroy)(td__sync *s);
     /* (optional) A step begins; td__step_begin() was called. */
     td_status (*begin)(td__sync *s, const td__sync_place *at);
@@ -404,6 +407,11 @@ TD_NODISCARD td_status td__sync_map(const td__sync_hold *h, int ranks, td__owner
                                     td__holding *holdings);
 
 TD_NODISCARD td_status td__sync_create(const td__sync_ctx *x, td__sync **out);
+/* Collective, before td__sync_destroy where ranks are well and go on. NULL is allowed. */
+static inline td_status td__sync_leave(td__sync *s)
+{
+    return s && s->ops->leave ? s->ops->leave(s) : TD_OK;
+}
 void td__sync_destroy(td__sync *s); /* NULL is allowed */
 
 TD_NODISCARD td_status td__sync_begin(td__sync *s, const td__sync_place *at, int batches,
