@@ -67,6 +67,44 @@ td_status td__backend_create(const char *name, td_backend **out)
     return numbered ? BACKENDS[i].traits.gpus->create(name, out) : BACKENDS[i].create(out);
 }
 
+/* The parts of what td__backend_gpu says, one after another: *at is behind the last one; 0: there
+ * is none left. */
+static size_t next_part(const char **at, const char **part)
+{
+    *part = *at + strspn(*at, ", ");
+    size_t length = strcspn(*part, ",");
+    *at = *part + length;
+    return length;
+}
+
+/* Of "NAME VERSION"; 0: that part has no version. */
+static size_t name_of(const char *part, size_t length)
+{
+    while (length && part[length - 1] != ' ')
+        length--;
+    return length;
+}
+
+bool td__backend_same_gpu(const char *a, const char *b)
+{
+    const char *x, *y;
+    size_t n, m;
+    for (int i = 0; i < 2; i++) { /* the GPU, its driver */
+        n = next_part(&a, &x);
+        m = next_part(&b, &y);
+        if (n != m || strncmp(x, y, n) != 0)
+            return false;
+    }
+    while ((n = next_part(&a, &x)))
+        for (const char *rest = b; (m = next_part(&rest, &y));) {
+            size_t name = name_of(x, n);
+            bool both = name && name == name_of(y, m) && strncmp(x, y, name) == 0;
+            if (both && (n != m || strncmp(x, y, n) != 0))
+                return false;
+        }
+    return true;
+}
+
 void td__backend_gpu(const char *name, char *out, size_t room)
 {
     int number;

@@ -215,11 +215,25 @@ static bool read_files(json_t *files, td__manifest *m)
             continue;
         if (json_unpack(json_object_get(files, NAMES[i]), "{s:I, s:s}", "nbytes", &nbytes, "sha256",
                         &hex) != 0 ||
-            !copy_text(m->file[i].sha256, sizeof m->file[i].sha256, hex))
+            nbytes < 0 || !copy_text(m->file[i].sha256, sizeof m->file[i].sha256, hex))
             return false;
         m->file[i].nbytes = (uint64_t)nbytes;
     }
     return true;
+}
+
+/* Numbers that no checkpoint has been written with would overflow where they are used. */
+static bool in_range(const td__manifest *m)
+{
+    const td__train_state *s = &m->state;
+    const uint64_t counts[] = {s->epoch, s->samples, s->best_step, s->valid_step,
+                               m->optimizer_steps};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i] > INT64_MAX) /* was negative */
+            return false;
+    return s->step <= UINT32_MAX && s->batch >= 0 && s->batch_in_epoch >= 0 &&
+           (!s->batch || s->batch_in_epoch <= INT64_MAX / s->batch) && s->schedule.bad >= 0 &&
+           s->schedule.cooldown >= 0 && s->bad_validations >= 0;
 }
 
 static bool read_json(json_t *root, td__manifest *m)
@@ -235,7 +249,7 @@ static bool read_json(json_t *root, td__manifest *m)
                     "version", &version, "step", &step, "epoch", &epoch, "batch_in_epoch", &batch,
                     "seed", &seed, "samples", &samples, "job_digest", &job, "digest", &digest,
                     "files", &files) != 0 ||
-        strcmp(format, FORMAT) != 0 || version != VERSION || batch < 0)
+        strcmp(format, FORMAT) != 0 || version != VERSION)
         return false;
     if (json_unpack(root, "{s:{s:o, s:o, s:i, s:i, s:b}}", "schedule", "factor", &factor, "best",
                     &schedule_best, "bad", &s->schedule.bad, "cooldown", &s->schedule.cooldown,
@@ -245,7 +259,7 @@ static bool read_json(json_t *root, td__manifest *m)
                     &s->bad_validations) != 0 ||
         json_unpack(root, "{s:{s:s, s:I}}", "optimizer", "name", &optimizer, "steps", &steps) != 0)
         return false;
-    if (json_unpack(root, "{s?I}", "batch", &rows) != 0 || rows < 0)
+    if (json_unpack(root, "{s?I}", "batch", &rows) != 0)
         return false;
     const char *isa = "", *cpu = "", *gpu = "", *watch = ""; /* older ones do not have them */
     if (json_unpack(root, "{s:{s?s}}", "early_stopping", "watch", &watch) != 0 ||
@@ -268,7 +282,7 @@ static bool read_json(json_t *root, td__manifest *m)
     m->optimizer_steps = (uint64_t)steps;
     m->arithmetic = (int)json_integer_value(json_object_get(root, "arithmetic"));
     m->arithmetic = m->arithmetic ? m->arithmetic : 1;
-    return get_number(factor, &s->schedule.factor) &&
+    return in_range(m) && get_number(factor, &s->schedule.factor) &&
            get_number(schedule_best, &s->schedule.best) && get_number(best, &s->best) &&
            copy_text(s->job_digest, sizeof s->job_digest, job) &&
            copy_text(s->digest, sizeof s->digest, digest) &&

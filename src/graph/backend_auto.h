@@ -50,5 +50,8 @@ void td__backend_for(const char *name, int local_rank, char *out, size_t room);
 /* "NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0": the kind of GPU of backend
  * `name`, with the libraries that its programs of this process have loaded. "": it uses none. */
 void td__backend_gpu(const char *name, char *out, size_t room);
+/* Are two of those the same GPU and driver, and libraries that both name of the same version? A
+ * process names what any of its jobs has loaded. */
+bool td__backend_same_gpu(const char *a, const char *b);
 
 #endif

@@ -93,6 +93,14 @@ td_status td__dp_create(td_comm *comm, td_device *device, td__grad_pool *blocks,
     return TD_OK;
 }
 
+td_status td__dp_leave(td__dp *d)
+{
+    if (!d->peers)
+        return TD_OK;
+    TD_TRY(td__stream_sync(d->on));
+    return td__peers_leave(d->peers, d->comm);
+}
+
 void td__dp_destroy(td__dp *d)
 {
     if (!d)

@@ -42,6 +42,9 @@ typedef struct td__dp td__dp;
 TD_NODISCARD td_status td__dp_create(td_comm *comm, td_device *device, td__grad_pool *blocks,
                                      const int *bounds, int micro_batches, int accumulate,
                                      td__dp **out);
+/* Collective, before td__dp_destroy where ranks go on: others may still read what this one has
+ * shared of its device's memory. */
+TD_NODISCARD td_status td__dp_leave(td__dp *d);
 void td__dp_destroy(td__dp *d); /* NULL is allowed; local */
 
 /* A step of `batches` batches, all with at least as many rows as micro-batches but the last one,

@@ -18,8 +18,8 @@ typedef struct td__peers td__peers;
  * memory of the host. */
 TD_NODISCARD td_status td__peers_open(td_comm *comm, td_device *device, size_t nbytes,
                                       const char *what, td__peers **out);
-/* Collective, before td__peers_close where the comm is alive: what a rank has exported is freed
- * when no rank has it open any more. */
+/* Collective, before td__peers_close where ranks go on: what a rank has exported is freed when no
+ * rank has it open any more. This rank's stream has ended. */
 TD_NODISCARD td_status td__peers_leave(td__peers *p, td_comm *comm);
 void td__peers_close(td__peers *p); /* NULL is allowed; local */
 /* The part of a rank, as this one sees it. */

@@ -246,6 +246,14 @@ td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out)
     return rule->hold ? rule->hold(h, out) : TD_OK;
 }
 
+size_t td__sync_bucket_nbytes(const td__sync_config *c, const td__sync_world *w,
+                              const td_params *ps)
+{
+    const td__sync_ops *rule;
+    bool own = !td__sync_find(c, w, &rule) && rule->bucket_nbytes;
+    return own ? rule->bucket_nbytes(c, ps) : c->bucket_nbytes;
+}
+
 static const td__sync_ops *rule_of_elastic(const td__sync_config *c, int ranks)
 {
     const td__sync_ops *rule;

@@ -233,6 +233,9 @@ struct td__sync_ops {
     td_status (*need)(const td__sync_sizes *z, td__sync_need *out);
     /* Of a rule whose traits say sharded: what ranks hold. Local; before params are filled. */
     td_status (*hold)(const td__sync_hold *h, td__shards **out);
+    /* (optional) Bytes of a bucket of its even shards, which `hold` makes; 0: the default. NULL:
+     * those of the config. */
+    size_t (*bucket_nbytes)(const td__sync_config *c, const td_params *ps);
     /* (optional) Of one with other shards than even ones (td__worlds): of `ranks` ranks, whatever
      * the comm. */
     td_status (*map)(const td__sync_hold *h, int ranks, td__ownership *out, td__holding *holdings);
@@ -246,6 +249,9 @@ struct td__sync_ops {
     int (*kind)(const td__sync_config *c, uint64_t step, uint64_t steps);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
     td_status (*create)(td__sync *s);
+    /* (optional) Before destroy where all ranks go on, collective: nobody reads this rank's memory
+     * any more. */
+    td_status (*leave)(td__sync *s);
     void (*destroy)(td__sync *s);
     /* (optional) A step begins; td__step_begin() was called. */
     td_status (*begin)(td__sync *s, const td__sync_place *at);
@@ -408,12 +414,21 @@ size_t td__sync_exchange(const td__sync_sizes *z); /* bytes, of the busiest rank
 TD_NODISCARD td_status td__sync_needs(const td__sync_sizes *z, td__sync_need *out, bool *parts);
 /* The shards that the rule wants held; NULL where every rank holds everything whole. */
 TD_NODISCARD td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out);
+/* Bytes of a bucket of even shards, as the rule's own are cut: whoever makes a map of what ranks
+ * hold, or will hold, asks here. */
+size_t td__sync_bucket_nbytes(const td__sync_config *c, const td__sync_world *w,
+                              const td_params *ps);
 /* Has the rule of several ranks shards of its own kind? Then: td__worlds' map. */
 bool td__sync_maps(const td__sync_config *c);
 TD_NODISCARD td_status td__sync_map(const td__sync_hold *h, int ranks, td__ownership *out,
                                     td__holding *holdings);
 
 TD_NODISCARD td_status td__sync_create(const td__sync_ctx *x, td__sync **out);
+/* Collective, before td__sync_destroy where ranks are well and go on. NULL is allowed. */
+static inline td_status td__sync_leave(td__sync *s)
+{
+    return s && s->ops->leave ? s->ops->leave(s) : TD_OK;
+}
 void td__sync_destroy(td__sync *s); /* NULL is allowed */
 
 TD_NODISCARD td_status td__sync_begin(td__sync *s, const td__sync_place *at, int batches,

@@ -41,10 +41,7 @@ static td_status share(td__direct *d, td_device *device, size_t nbytes)
         base = td__comm_shared(d->comm, d->mine);
     }
     if (!base && !d->peers)
-        return TD_FAIL(TD_ENOTSUP,
-                       "the stages of a pipeline share no memory of %zu bytes, and "
-                       "the world does",
-                       nbytes);
+        return TD_OK;
     d->base = td__calloc((size_t)stages, sizeof *d->base);
     if (!d->base)
         return TD_FAIL(TD_ENOMEM, "no memory for %d stages", stages);
@@ -75,6 +72,14 @@ td_status td__direct_open(td__direct *d, td_comm *comm, td_device *device, const
         most = end > most ? end : most;
     }
     return share(d, device, most);
+}
+
+td_status td__direct_leave(td__direct *d)
+{
+    if (!d->peers)
+        return TD_OK;
+    TD_TRY(td__stream_sync(d->stream));
+    return td__peers_leave(d->peers, d->comm);
 }
 
 void td__direct_close(td__direct *d)

@@ -26,10 +26,14 @@ typedef struct td__direct {
 /* Can ranks of comm, whose kernels use the device, have such messages? Collective. */
 TD_NODISCARD td_status td__direct_possible(td_comm *comm, td_device *device, const td__cut *cut,
                                            bool *out);
-/* Collective over comm, whose ranks are the stages. cut is of the largest micro-batches. */
+/* Collective over comm, whose ranks are the stages. cut is of the largest micro-batches. Without
+ * memory that all stages see, d->base stays NULL, on all of them. */
 TD_NODISCARD td_status td__direct_open(td__direct *d, td_comm *comm, td_device *device,
                                        const td__cut *cut, const td__pipeline_shape *shape,
                                        const int *slots);
+/* Collective, before td__direct_close where the stages go on: nobody reads this rank's memory any
+ * more. */
+TD_NODISCARD td_status td__direct_leave(td__direct *d);
 void td__direct_close(td__direct *d);
 /* Memory for the inputs of a slot; NULL: it has none of this kind, or less than nbytes. */
 void *td__direct_inputs(const td__direct *d, int chunk, int slot, size_t nbytes);

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "coll/comm.h"
 #include "graph/params.h"
 #include "graph/runner.h"
@@ -177,10 +178,46 @@ static td_status may_be_direct(const td__pipeline_rule *p, bool *out)
                 : TD_OK;
 }
 
+/* The memory of direct messages; *all: every rank of the world has it. */
+static td_status open_direct(td__pipeline_rule *p, const int *slots, bool *all)
+{
+    const td__sync_ctx *x = &p->base.x;
+    TD_TRY(td__direct_open(&p->direct, p->channels.pipeline, td__params_device(x->step.params),
+                           p->cut, &p->shape, slots));
+    int32_t have = p->direct.base != NULL;
+    TD_TRY(td_allreduce(x->comm, &have, &have, 1, TD_I32, TD_REDUCE_MIN, NULL));
+    *all = have;
+    return TD_OK;
+}
+
+/* The usual plan, and the channels that it needs. Memory for direct messages that could be had by
+ * the page may not be there for all of them: then there is a plan without. */
+static td_status open_channels(td__pipeline_rule *p)
+{
+    const td__pipeline_planned *usual;
+    const td__step_opts *o = &p->base.x.step;
+    td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, p->shape.replicas);
+    for (bool there = false;;) {
+        TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
+        TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, usual->plan));
+        TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
+        p->may_direct = usual->direct;
+        if (usual->direct)
+            TD_TRY(open_direct(p, usual->slots, &there));
+        if (there || !usual->direct)
+            return TD_OK;
+        TD_LOG(INFO, TRAIN, "no memory for direct messages of stages: they are sent");
+        TD_TRY(td__direct_leave(&p->direct));
+        td__direct_close(&p->direct);
+        td__channels_close(&p->channels);
+        td__pipeline_drop_plans(p);
+        p->may_direct = false;
+    }
+}
+
 static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
 {
     const td__step_opts *o = &p->base.x.step;
-    const td__pipeline_planned *usual;
     int64_t rows = p->base.x.rows;
     int stage = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(p->base.x.comm), TD_AXIS_PIPELINE);
     p->own = td__calloc((size_t)p->chunks, sizeof *p->own);
@@ -199,15 +236,8 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
         p->stacks[c].n_limit = p->first[c + 1] - p->first[c];
     }
     TD_TRY(may_be_direct(p, &p->may_direct));
-    td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
-    TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
-    TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, usual->plan));
-    TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
+    TD_TRY(open_channels(p));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
-    if (usual->direct)
-        TD_TRY(td__direct_open(&p->direct, p->channels.pipeline, td__params_device(o->params),
-                               p->cut, shape, usual->slots));
-    p->may_direct = usual->direct;
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
                                                 .usual = rows,
@@ -253,6 +283,13 @@ static td_status create(td__sync *s)
                                                     .user = p},
                                &p->executor));
     return flows ? td__flow_create(p) : TD_OK;
+}
+
+static td_status leave(td__sync *s)
+{
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
+    TD_TRY(td__sync_leave(p->inner));
+    return td__direct_leave(&p->direct);
 }
 
 static void clear_stacks(td__pipeline_rule *p)
@@ -409,7 +446,7 @@ static void abandon(td__sync *s, const char *why)
 #define ALIKE                                                                                      \
     .size = sizeof(td__pipeline_rule), .sample = "2", .traits = traits,                            \
     .need = td__stage_need_most, .hold = td__stage_shards, .map = td__stage_map, .create = create, \
-    .destroy = destroy, .begin = begin, .batch = batch, .step = step,                              \
+    .leave = leave, .destroy = destroy, .begin = begin, .batch = batch, .step = step,              \
     .gather = td__pipeline_gather, .meet = meet, .report = report, .abandon = abandon
 
 const td__sync_ops td__sync_pipeline = {

@@ -56,6 +56,7 @@ static td_status receive(slot *s)
     td__ps_inbox *b = s->owner;
     td__ps_lane *l = &b->lanes[s->worker];
     td__ps_push p;
+    l->within_ms = TD__LINK_IDLE_MS; /* the trainer's thread says how long that is */
     TD_TRY(td__ps_hear(l, &p, sizeof p, true));
     if (p.n_numbers < 0 || (size_t)p.n_numbers > b->max_numbers || p.slots < 0 ||
         (size_t)p.slots * b->floats > l->push_count)

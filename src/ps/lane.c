@@ -21,6 +21,12 @@ static const td_coll_opts *patience(const td__ps_lane *l)
     return l->peer == 0 ? &IDLE : NULL; /* a server may be busy; a worker waits for what comes */
 }
 
+/* How long what comes from there may. */
+static td_coll_opts awaited(const td__ps_lane *l, bool idle)
+{
+    return (td_coll_opts){.timeout_ms = idle ? TD__LINK_IDLE_MS : l->within_ms};
+}
+
 /* The server's memory is used by both; the worker's share of it stays untouched. It is zero, which
  * is what a mailbox begins with. */
 static td_status open_areas(td__ps_lane *l, td__ps_lane_size size)
@@ -114,10 +120,11 @@ td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes)
 
 td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle)
 {
-    td__mailbox_side side = side_of(l, idle ? &IDLE : NULL);
+    td_coll_opts opts = awaited(l, idle);
+    td__mailbox_side side = side_of(l, &opts);
     if (l->shared && td__mailbox_fits(nbytes))
         return td__mailbox_get(l->in, &side, message, nbytes);
-    return td_recv(l->link, message, nbytes, TD_U8, l->peer, idle ? &IDLE : NULL);
+    return td_recv(l->link, message, nbytes, TD_U8, l->peer, &opts);
 }
 
 td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count)
@@ -128,7 +135,8 @@ td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count)
 
 td_status td__ps_take(const td__ps_lane *l, float *area, size_t count)
 {
-    return l->shared || !count ? TD_OK : td_recv(l->link, area, count, TD_F32, l->peer, NULL);
+    td_coll_opts opts = awaited(l, false);
+    return l->shared || !count ? TD_OK : td_recv(l->link, area, count, TD_F32, l->peer, &opts);
 }
 
 /* The part of a range that holding i has and that moves over the link between it and this side:
@@ -157,13 +165,14 @@ td_status td__ps_hand_range(const td__ps_lane *l, const float *area, td__param_r
 
 td_status td__ps_take_range(const td__ps_lane *l, float *area, td__param_range at)
 {
+    td_coll_opts opts = awaited(l, false);
     if (!l->holds)
         return td__ps_take(l, area, at.end - at.begin);
     for (int i = 0; !l->shared && i < l->n_holds; i++) {
         td__param_range p = part_of(l, i, at, l->peer);
         if (p.begin < p.end)
             TD_TRY(td_recv(l->link, area + (p.begin - at.begin), p.end - p.begin, TD_F32,
-                           l->peer ? 1 + l->holds[i].member : 0, NULL));
+                           l->peer ? 1 + l->holds[i].member : 0, &opts));
     }
     return TD_OK;
 }

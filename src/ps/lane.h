@@ -33,6 +33,7 @@ typedef struct td__ps_lane {
     bool shared;           /* the areas are */
     td__mailbox *in, *out; /* where they are */
     uint32_t spins;        /* looks into the mailbox before this side sleeps */
+    uint32_t within_ms;    /* what comes here may take so long; 0: as long as a call of the link */
     float *push, *pull;    /* (push_count), (pull_count) */
     size_t push_count, pull_count;
 } td__ps_lane;

@@ -157,8 +157,8 @@ static td_status bring_params(void *user)
     td__ps_rule *r = user;
     if (r->servers == 1 || r->copies)
         return TD_OK;
-    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-    return td__ps_fetch(r);
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_SHOW}));
+    return td__ps_fetch(r, false);
 }
 
 static td_status outputs(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
@@ -229,9 +229,29 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
     td__ps_inbox_taken(r->inbox, worker);
 }
 
+/* How long a batch may take before its worker counts as overdue, in seconds. */
+static double overdue_s(double batch_seconds)
+{
+    double most = OVERDUE_TIMES * batch_seconds;
+    return most > OVERDUE_S ? most : OVERDUE_S;
+}
+
+/* How long another server waits for a push that has come here: its worker may be late with it as
+ * with a batch. All else waits for that server meanwhile. */
+static void limit(const td__ps_rule *r, td__ps_command *c)
+{
+    if (c->worker < 0 || r->copies)
+        return;
+    double took = 1e-9 * (double)(td__clock_ns() - r->seats[c->worker].since_ns);
+    uint64_t most = td__comm_timeout_ms(r->base.x.comm);
+    double ms = 1000 * overdue_s(r->batch_seconds > 0 ? r->batch_seconds : took);
+    c->within_ms = ms < (double)most ? (uint64_t)ms : most;
+}
+
 static td_status update(td__ps_rule *r, td__ps_command *c)
 {
     td__step_engine *e = r->base.engine;
+    limit(r, c);
     c->verb = TD__PS_APPLY;
     c->batches = td__step_batches(e);
     c->rows = td__step_rows(e);
@@ -255,19 +275,12 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     return td__ps_tables_apply(r->tables, c->worker, c->step);
 }
 
-/* How long a batch may take before its worker counts as overdue, in seconds. */
-static double overdue_s(const td__ps_rule *r)
-{
-    double most = OVERDUE_TIMES * r->batch_seconds;
-    return most > OVERDUE_S ? most : OVERDUE_S;
-}
-
 /* Idle workers do what others are too late with. Not where a batch's gradients may come with a
  * later push, or where pushes are those of a replay; nor with tables, which wait for all ranks to
  * end. */
 static td_status give_again(td__ps_rule *r)
 {
-    double most = overdue_s(r);
+    double most = overdue_s(r->batch_seconds);
     int idle = 0;
     for (int w = 0; w < r->workers; w++)
         idle += !r->seats[w].busy && !r->seats[w].lost;
@@ -302,6 +315,10 @@ static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *w
             return st;
         TD_TRY(servers_there(r));
         TD_TRY(serve_clients(r));
+        /* Answers may have taken long: who has pushed meanwhile is not late. */
+        st = td__ps_inbox_next(r->inbox, only, td__deadline_in_ms(0), worker, p, numbers);
+        if (st != TD_ETIMEDOUT)
+            return st;
         if (only < 0)
             TD_TRY(give_again(r));
     }
@@ -310,9 +327,10 @@ static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *w
 /* A push that is not used. */
 static td_status leave(td__ps_rule *r, int worker, const td__ps_push *p)
 {
+    td__ps_command c = {.verb = TD__PS_DROP, .worker = worker, .step = p->step};
+    limit(r, &c);
     if (p->grads)
-        TD_TRY(
-            command(r, &(td__ps_command){.verb = TD__PS_DROP, .worker = worker, .step = p->step}));
+        TD_TRY(command(r, &c));
     settle(r, worker, p);
     return TD_OK;
 }
@@ -454,7 +472,8 @@ td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
 static td__deadline patience(const td__ps_rule *r, int worker)
 {
     const td__ps_seat *s = &r->seats[worker];
-    double late = 1e-9 * (double)(td__clock_ns() - s->since_ns), left = overdue_s(r) - late;
+    double late = 1e-9 * (double)(td__clock_ns() - s->since_ns),
+           left = overdue_s(r->batch_seconds) - late;
     if (r->policy->together || r->base.x.elastic)
         return deadline(r);
     td__deadline until = td__deadline_in_ms(left > 0 ? (uint32_t)(1000 * left) : 0);
@@ -539,7 +558,7 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
         TD_TRY(drain(r));
     if (!r->copies) {
         TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-        TD_TRY(td__ps_fetch(r)); /* when they have applied all pushes, of rows too */
+        TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
     }
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
     if (why == TD_MEET_RESIZE)

@@ -34,7 +34,8 @@
  * Overdue  Where an idle worker has nothing to do but wait for the last batches of an epoch, and
  *          one of these takes many times as long as batches do, it is given out again (leader.c).
  *          Who is so late is left out until it has caught up: what it pushes then is dropped, and
- *          it gets work again.
+ *          it gets work again. One that has told server 0 of a push and stands still before it has
+ *          told the others, is left out by these: they go on without its gradients.
  * Failure  A worker that is killed is left out (but of `sync`, which needs all): its batch is given
  *          to another. The comm of all ranks is of no use from then on, so those that are left end
  *          without meeting. A server that is lost ends the run with one line; it is resumed from
@@ -183,6 +184,7 @@ typedef enum td__ps_verb {
     TD__PS_PUBLISH, /* hand the shard to a worker */
     TD__PS_ACK,     /* tell it that its push is applied: its area of the lane is free */
     TD__PS_FETCH,   /* hand it, with the optimizer's states, to server 0 */
+    TD__PS_SHOW,    /* the same without the states: for a client */
     TD__PS_END
 } td__ps_verb;
 typedef struct td__ps_command {
@@ -192,6 +194,7 @@ typedef struct td__ps_command {
     int64_t rows, last_rows;
     int64_t samples; /* that are in the update */
     double lr, loss;
+    uint64_t within_ms; /* what the worker has told server 0 may take so long here; 0: a call's */
 } td__ps_command;
 
 /* What server s has of a push: its shard; with copies, all. */
@@ -215,8 +218,8 @@ void td__ps_server_destroy(td__ps_rule *r);
 TD_NODISCARD td_status td__ps_apply(td__ps_rule *r, const td__ps_command *c);
 /* The shard to the lane of a worker. */
 TD_NODISCARD td_status td__ps_publish(td__ps_rule *r, int worker);
-/* Server 0: the other shards, which are told to come. */
-TD_NODISCARD td_status td__ps_fetch(td__ps_rule *r);
+/* Server 0: the other shards, which are told to come, with the optimizer's states or without. */
+TD_NODISCARD td_status td__ps_fetch(td__ps_rule *r, bool states);
 td__step_batch_fn td__ps_no_batch;                     /* a server runs none */
 TD_NODISCARD td_status td__ps_follow(td__ps_rule *r);  /* another server than 0, until the end */
 TD_NODISCARD td_status td__ps_end_all(td__ps_rule *r); /* all ranks: the params of server 0 */

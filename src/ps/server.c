@@ -148,6 +148,13 @@ static td_status push_nothing(td__ps_rule *r, td__ps_lane *l)
     return TD_OK;
 }
 
+/* Is the other side of a lane lost to this server? It is gone; or what it had begun to say did not
+ * come in time, which has ended the lane. With copies all servers wait for the same. */
+static bool lost(const td__ps_rule *r, td_status st)
+{
+    return st == TD_EPEER || (st == TD_ETIMEDOUT && !r->copies);
+}
+
 static td_status receive_push(td__ps_rule *r, td__ps_lane *l, uint64_t step)
 {
     td__param_range own = td__ps_held(r, r->server);
@@ -168,9 +175,14 @@ static td_status receive(td__ps_rule *r, const td__ps_command *c)
     for (int w = 0; w < r->workers; w++) {
         if (c->worker >= 0 && w != c->worker)
             continue;
-        td_status st = receive_push(r, &r->lanes[w], c->step);
-        if (st == TD_EPEER && c->worker >= 0 && !r->copies) /* which would differ then */
-            return push_nothing(r, &r->lanes[w]);
+        td__ps_lane *l = &r->lanes[w];
+        l->within_ms = (uint32_t)c->within_ms;
+        td_status st = receive_push(r, l, c->step);
+        if (st == TD_ETIMEDOUT && c->worker >= 0 && lost(r, st))
+            TD_LOG(WARN, TRAIN, "rank %d has told server 0 of step %llu, and not server %d: %s",
+                   l->rank, (unsigned long long)c->step, r->server, td_last_error());
+        if (c->worker >= 0 && !r->copies && lost(r, st)) /* copies would differ then */
+            return push_nothing(r, l);
         TD_TRY(st);
     }
     return TD_OK;
@@ -183,7 +195,7 @@ static size_t held(const td__mapping *map, td__param_range own)
     return count <= own.begin ? 0 : (count < own.end ? count : own.end) - own.begin;
 }
 
-/* The shard, and the optimizer's states of it, from server `from` to server 0, which both call. */
+/* The shard, or a state of the optimizer of it, from server `from` to server 0, which both call. */
 static td_status move(td__ps_rule *r, int from, float *block, size_t count)
 {
     if (!count)
@@ -192,7 +204,7 @@ static td_status move(td__ps_rule *r, int from, float *block, size_t count)
                           : td_send(r->peers, block, count, TD_F32, 0, NULL);
 }
 
-static td_status hand_shard(td__ps_rule *r, int from)
+static td_status hand_shard(td__ps_rule *r, int from, bool states)
 {
     td_params *params = r->base.x.step.params;
     td_optimizer *o = r->base.x.step.optimizer;
@@ -203,7 +215,7 @@ static td_status hand_shard(td__ps_rule *r, int from)
     td_status st = move(r, from, map.at, own.end - own.begin);
     TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
     td_params_touch(params);
-    for (int k = 0; k < td_optimizer_state_count(o); k++) {
+    for (int k = 0; states && k < td_optimizer_state_count(o); k++) {
         TD_TRY(td__optim_map_state(o, k, use, &map));
         size_t count = held(&map, own);
         st = move(r, from, count ? (float *)map.at + own.begin : NULL, count);
@@ -212,10 +224,10 @@ static td_status hand_shard(td__ps_rule *r, int from)
     return TD_OK;
 }
 
-td_status td__ps_fetch(td__ps_rule *r)
+td_status td__ps_fetch(td__ps_rule *r, bool states)
 {
     for (int s = 1; s < r->servers; s++)
-        TD_TRY(hand_shard(r, s));
+        TD_TRY(hand_shard(r, s, states));
     return TD_OK;
 }
 
@@ -249,9 +261,10 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
     case TD__PS_PUBLISH:
     case TD__PS_ACK: {
         td_status st = hand_out(r, c->worker, c->verb == TD__PS_PUBLISH);
-        return st == TD_EPEER && !r->policy->together ? TD_OK : st; /* server 0 will know too */
+        return lost(r, st) && !r->policy->together ? TD_OK : st; /* server 0 will know too */
     }
-    case TD__PS_FETCH: return hand_shard(r, r->server);
+    case TD__PS_FETCH: return hand_shard(r, r->server, true);
+    case TD__PS_SHOW: return hand_shard(r, r->server, false);
     case TD__PS_END: return TD_OK;
     }
     return TD_FAIL(TD_EPROTO, "server 0 sent unknown request %d (version mismatch?)", c->verb);

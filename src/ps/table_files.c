@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "ps/tables_impl.h"
 
 enum { WHOLE_EVERY = 16, PATH = 4096 };
@@ -167,8 +168,9 @@ static bool is_of_use(const files *f, int servers, uint64_t step)
     return false;
 }
 
-/* Files that no checkpoint needs any more. */
-static td_status remove_old(const td__ps_tables *t, const char *table)
+/* Files that no checkpoint needs any more. One that cannot be removed takes room, and is in
+ * nobody's way: this is said once. */
+static td_status remove_old(td__ps_tables *t, const char *table)
 {
     files f = {.at = NULL};
     uint64_t oldest;
@@ -182,9 +184,12 @@ static td_status remove_old(const td__ps_tables *t, const char *table)
         if (a->step >= oldest || (is_of_use(&f, a->servers, oldest) && !is_replaced(&f, i, oldest)))
             continue;
         name_file(t, table, a->server, a->servers, a->step, a->all, path);
-        if (unlink(path) && errno != ENOENT)
-            st = TD_FAIL(TD_EIO, "%s: an old file that cannot be removed: %s", path,
-                         strerror(errno));
+        if (unlink(path) == 0 || errno == ENOENT)
+            continue;
+        if (!t->keeps_old)
+            TD_LOG(WARN, TRAIN, "%s: an old file that cannot be removed stays: %s", path,
+                   strerror(errno));
+        t->keeps_old = true;
     }
     td__free(f.at);
     return st;

@@ -84,6 +84,7 @@ struct td__ps_tables {
     td__rows_ahead *ahead;        /* workers that pull ahead; else NULL */
     td__batch batch;              /* with ids as row numbers */
     uint64_t last;                /* step of the last one */
+    bool keeps_old;               /* old files that cannot be removed, as was said */
     uint64_t saved;               /* files of this server so far */
     char folder[TD__TABLES_PATH]; /* of files, as server 0 knows it; "": none */
 };

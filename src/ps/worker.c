@@ -277,7 +277,8 @@ td_status td__ps_work(td__ps_rule *r)
 {
     char why[512];
     td_status st = work_on(r);
-    if (st != TD_EPEER || r->policy->together || r->base.x.elastic)
+    bool out = st == TD_EPEER || st == TD_ETIMEDOUT; /* a server's, which has waited too long */
+    if (!out || r->policy->together || r->base.x.elastic)
         return st;
     /* Servers have left this worker out, which was late or has lost a rank, and go on, or have
      * ended; of a server that is lost the others tell. */

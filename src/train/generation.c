@@ -173,6 +173,7 @@ static td_status run(void *user, td__train_result *out, bool *over)
     TD_TRY(td__train_steps(t));
     if (td__train_changes(t) && !td__train_over(t)) {
         TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_RESIZE));
+        TD_TRY(td__sync_leave(t->run.sync)); /* its destroy is local */
         return leads ? share_state(t) : td__hand_over_shards(&t->elastic);
     }
     TD_TRY(td__train_finish(t, out));

@@ -26,6 +26,7 @@ typedef struct estimate {
     td__trainer *t;
     const td__memory_case *c;
     td__ownership map;
+    size_t bucket_nbytes; /* of its even shards; 0: the default */
     int threads, in_flight;
     size_t whole;         /* bytes of params and states */
     td__sync_config sync; /* of the case */
@@ -173,8 +174,7 @@ static td_status add_change(const estimate *e, size_t states)
     c.ranks--;
     before.c = &c;
     before.traits.sharded = c.ranks > 1;
-    TD_TRY(
-        td__ownership_init(&before.map, e->t->replica.params, c.ranks, e->t->o.sync.bucket_nbytes));
+    TD_TRY(td__ownership_init(&before.map, e->t->replica.params, c.ranks, e->bucket_nbytes));
     td_status st = most_held(&before, &held);
     td__ownership_fini(&before.map);
     TD_TRY(st);
@@ -323,7 +323,8 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
         e.traits.in_flight = TD__PLACES;
     e.threads = threads_of(&e);
     e.in_flight = in_flight_of(&e);
-    TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, t->o.sync.bucket_nbytes));
+    e.bucket_nbytes = td__sync_bucket_nbytes(&e.sync, &e.world, t->replica.params);
+    TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, e.bucket_nbytes));
     td_status st = sum_up(&e);
     td__ownership_fini(&e.map);
     return st;

@@ -75,7 +75,7 @@ td_status td__trainer_step_plan(td__trainer *t, const td__memory_case *c, const 
                         .last_rows = t->o.batch};
     if (td__sync_traits_of(&sync, &w).takes_momentum) /* and the clipping with it */
         at.optim.clips = false;
-    TD_TRY(td__ownership_init(&map, ps, w.ranks, sync.bucket_nbytes));
+    TD_TRY(td__ownership_init(&map, ps, w.ranks, td__sync_bucket_nbytes(&sync, &w, ps)));
     td_status st = make(t, *rule, &at, out);
     td__ownership_fini(&map);
     return st;

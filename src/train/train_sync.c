@@ -99,6 +99,7 @@ td_status td__train_rebalance(td__trainer *t)
     td__loader_destroy(t->run.loader); /* its threads have room for this rank's old share */
     t->run.loader = NULL;
     td__states_keep(t);
+    TD_TRY(td__sync_leave(t->run.sync));
     td__sync_destroy(t->run.sync);
     t->run.sync = NULL;
     td__balance_change(t->run.balance);

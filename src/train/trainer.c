@@ -329,7 +329,8 @@ static void set_up_elastic(td__trainer *t)
     e->members = t->o.members;
     e->faults = t->o.faults;
     e->optim = &t->o.optim;
-    e->worlds.nbytes = t->o.sync.bucket_nbytes;
+    e->worlds.nbytes = td__sync_bucket_nbytes(
+        &t->o.sync, &(td__sync_world){.ranks = 2, .elastic = true}, t->replica.params);
     if (e->sharded && td__sync_maps(&t->o.sync)) {
         e->worlds.map = td__sharded_map;
         e->worlds.user = t;

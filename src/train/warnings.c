@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "graph/backend_auto.h"
 #include "optim/schedule.h"
 #include "train/trainer_impl.h"
 
@@ -77,23 +78,29 @@ void td__train_place(td__trainer *t, const td__checkpoint_info *from)
                from->path, (long long)at, (long long)is, (long long)was, (long long)(at % is));
 }
 
-/* With another batch (train.batch_per_rank on another number of ranks) epochs have other numbers of
- * steps: the steps done so far do not tell how many are left of train.epochs. */
+/* With another batch (train.batch, or train.batch_per_rank on another number of ranks) epochs have
+ * other numbers of steps: the steps done so far do not tell how many are left of train.epochs. */
 static td_status check_batch(const td__trainer *t, const td__checkpoint_info *from)
 {
     long long was = from->state.batch, is = t->o.batch;
     if (!was || was == is)
         return TD_OK;
+    bool each = t->o.batch_per_rank > 0;
     if (td__trainer_traits(t).keeps_batch)
         return TD_FAIL(TD_EINVAL,
-                       "%s: was trained with batches of %lld, now %lld: with parallel.servers "
-                       "resume on as many workers",
-                       from->path, was, is);
-    return t->o.steps ? TD_OK
-                      : TD_FAIL(TD_EINVAL,
-                                "%s: was trained with batches of %lld, now %lld: resume on as many "
-                                "ranks, or say with train.steps at which step the run ends",
-                                from->path, was, is);
+                       "%s: was trained with batches of %lld, now %lld: with parallel.servers %s",
+                       from->path, was, is, each ? "resume on as many workers" : "it is the same");
+    if (t->o.steps)
+        return TD_OK;
+    return each
+               ? TD_FAIL(TD_EINVAL,
+                         "%s: was trained with batches of %lld, now %lld: resume on as many ranks, "
+                         "or say with train.steps at which step the run ends",
+                         from->path, was, is)
+               : TD_FAIL(TD_EINVAL,
+                         "%s: was trained with train.batch %lld, and now it is %lld: leave it, or "
+                         "say with train.steps at which step the run ends",
+                         from->path, was, is);
 }
 
 td_status td__train_check_resumed(const td__trainer *t, const td__checkpoint_info *from)
@@ -125,15 +132,17 @@ td_status td__train_check_resumed(const td__trainer *t, const td__checkpoint_inf
     const char *was = from->state.gpu, *is = t->replica.state.gpu;
     if (strcmp(was, is) == 0)
         return TD_OK;
-    if (*was && *is && !t->o.nondeterministic && !t->o.any_gpu)
+    bool like = *was && *is && td__backend_same_gpu(was, is);
+    if (*was && *is && !like && !t->o.nondeterministic && !t->o.any_gpu)
         return TD_FAIL(TD_EINVAL,
                        "%s: was computed on %s, and this run has %s, which does not give the same "
                        "bits: resume on the former, or set checkpoint.any_gpu",
                        from->path, was, is);
     TD_LOG(WARN, TRAIN,
            "%s: was computed on %s, and the run continues with %s: results will not be "
-           "bit-identical to an uninterrupted run",
-           from->path, *was ? was : "a processor", *is ? is : "a processor");
+           "bit-identical to an uninterrupted run%s",
+           from->path, *was ? was : "a processor", *is ? is : "a processor",
+           like ? ", if it needs the library that one of them does not name" : "");
     return TD_OK;
 }
 

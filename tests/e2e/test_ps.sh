@@ -94,15 +94,24 @@ pid_of() { # RANK
         grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
 }
 found() { pid=$(pid_of "$1"); [ -n "$pid" ]; } # before its time is short
+# The third worker's batches, of which step 3 is the first, take so long that epochs end with it: it
+# is at work, not idle nor between two pushes, whenever it is looked for.
+slow=(--faults 'slow rank=4 for=20ms at=step:3')
+ended() { ! kill -0 $launcher 2>/dev/null; }
+ends() { # WHAT WANTED_STATUS: the run does, and soon
+    soon ended || fail "$1: the run does not end"
+    wait $launcher; got=$?
+    [ $got = "$2" ] || fail "$1: $got"
+}
 for servers in 1 2; do
     "$tandem" train "$mark" -n 3 --servers $servers --sync asgd --run-dir=worker-$servers \
-        --set train.epochs=120 --set train.eval.every=1000000 >out 2>&1 &
+        --set train.epochs=120 --set train.eval.every=1000000 \
+        --faults "slow rank=$((servers + 2)) for=20ms at=step:3" >out 2>&1 &
     launcher=$!
     soon found $((servers + 2)) || fail "the run did not start"
     soon past worker-$servers 3 || fail "the run made no steps"
     kill -9 "$pid"
-    wait $launcher; got=$?
-    [ $got = 0 ] || fail "kill -9 of a worker, $servers servers: $got"
+    ends "kill -9 of a worker, $servers servers" 0
     has 'continues with 2 of 3 workers'
     none_left "the death of a worker"
     python3 - worker-$servers <<'PY' || fail "metrics.jsonl after the death of a worker"
@@ -117,7 +126,7 @@ PY
 done
 # One that stands still: another gets its batch, epochs go on, and it works again when it can.
 "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir=still --set train.epochs=100000 \
-    --set train.eval.every=1000000 >out 2>&1 &
+    --set train.eval.every=1000000 "${slow[@]}" >out 2>&1 &
 launcher=$!
 soon past still 30 || fail "the run made no steps"
 pid=$(pid_of 4)
@@ -129,8 +138,7 @@ soon past still $((now + 30)) || fail "a stopped worker holds the others up"
 kill -CONT "$pid"
 soon grep -q 'rank 4 has caught up' out || fail "a worker that stood still does not come back"
 kill -TERM "$(pid_of 0)"
-wait $launcher; got=$?
-[ $got = 130 ] || fail "a worker that stood still: $got"
+ends "a worker that stood still" 130
 none_left "a worker that stood still"
 python3 - <<'PY' || fail "metrics.jsonl after a worker stood still"
 import json
@@ -147,18 +155,25 @@ for rule in asgd ssp; do
     transport=$([ $rule = ssp ] && echo tcp || echo shm)
     "$tandem" train "$mark" -n 3 --servers 2 --sync $rule --run-dir=to-the-end-$rule \
         --set train.epochs=60 --set train.eval.every=1000000 --set parallel.transport=$transport \
-        >out 2>&1 &
+        "${slow[@]}" >out 2>&1 &
     launcher=$!
     soon found 4 || fail "the run did not start"
     soon past to-the-end-$rule 3 || fail "the run made no steps"
     kill -STOP "$pid"
-    wait $launcher; got=$?
-    [ $got = 0 ] || fail "$rule: a worker that stands still at the end: $got"
+    ends "$rule: a worker that stands still at the end" 0
     has 'rank 4 has had step .* it is given to another worker'
     has 'ranks that have not ended with the servers are killed'
     past to-the-end-$rule 420 || fail "$rule: $(steps to-the-end-$rule) steps"
     none_left "a worker that stands still at the end"
 done
+# One that stands still when server 0 has its push, and server 1 has not: over TCP the messages to a
+# server are two, one that announces a push, and the push. The others go on, and it is left out.
+run 0 "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir=between \
+    --set train.eval.every=1000000 --set parallel.transport=tcp \
+    --faults 'hang rank=4 at=step:3:send:3'
+has 'rank 4 has told server 0 of step 3, and not server 1'
+[ "$(steps between)" = 14 ] || fail "a worker between two servers: $(steps between) steps"
+none_left "a worker between two servers"
 # Of a worker that has nothing to do, while server 0 is about to end: the checkpoint is written.
 "$tandem" train "$mark" -n 2 --servers 1 --sync asgd --run-dir=idle --set train.epochs=100000 \
     --set train.eval.every=1000000 >out 2>&1 &
@@ -170,8 +185,7 @@ kill -9 "$(pid_of 2)"
 sleep 0.2 # the other one's push is there by then, or not: the end is the same
 kill -TERM "$leader"
 kill -CONT "$leader"
-wait $launcher; got=$?
-[ $got = 130 ] || fail "kill -9 of a worker at the end: $got"
+ends "kill -9 of a worker at the end" 130
 has 'continues with 1 of 2 workers'
 [ "$(cat idle/checkpoints/latest)" = "$(printf 'step-%08d' "$(steps idle)")" ] ||
     fail "kill -9 of a worker at the end: the last checkpoint is $(cat idle/checkpoints/latest)"
@@ -182,8 +196,7 @@ none_left "the death of a worker at the end"
 launcher=$!
 soon test -e server/checkpoints/latest || fail "the run did not start"
 kill -9 "$(pid_of 1)"
-wait $launcher; got=$?
-[ $got = 1 ] || fail "kill -9 of a server: $got"
+ends "kill -9 of a server" 1
 has 'tandem train: .*rank 1'
 none_left "the death of a server"
 done=$(steps server)

@@ -72,15 +72,18 @@ pid_of() { # RANK
         grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
 }
 found() { pid=$(pid_of "$1"); [ -n "$pid" ]; }
+ended() { ! kill -0 $launcher 2>/dev/null; }
 for rank in 3 4; do # the second of the first worker, the first of the second
     transport=$([ $rank = 3 ] && echo shm || echo tcp)
     "$tandem" train "$mark" -n 4 --servers 2 --parallel pipeline=2 --sync downpour \
         --run-dir=kill-$rank --set train.epochs=60 --set train.eval.every=1000000 \
-        --set parallel.transport=$transport >out 2>&1 &
+        --set parallel.transport=$transport --faults "slow rank=$rank for=20ms at=step:1; \
+            slow rank=$rank for=20ms at=step:2" >out 2>&1 &
     launcher=$!
     soon found $rank || fail "the run did not start"
     soon past kill-$rank 3 || fail "the run made no steps"
     kill -9 "$pid"
+    soon ended || fail "kill -9 of rank $rank: the run does not end"
     wait $launcher; got=$?
     [ $got = 0 ] || fail "kill -9 of rank $rank: $got"
     has 'continues with 1 of 2 workers'

@@ -70,6 +70,12 @@ losses long
 losses old
 cmp -s long.losses old.losses || fail "from few files: a wrong result: other losses"
 
+# An old file that cannot be removed is told of once, and in nobody's way.
+mkdir old/checkpoints/tables/emb.weight.{0,1}-of-9.1.all
+run 0 "$tandem" train --resume=old -n 1 --servers 1 "${never[@]}" --set train.epochs=6
+[ "$(grep -c 'an old file that cannot be removed stays' out)" = 1 ] || fail "an old file"
+ls -d old/checkpoints/tables/emb.weight.{0,1}-of-9.1.all >out || fail "folders that are gone"
+
 # A run that goes on from an earlier step, with other checkpoints: what the first one wrote after
 # that step is none of its business, also when it is resumed itself.
 run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir back --threads 1 \

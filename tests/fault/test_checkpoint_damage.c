@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "checkpoint/checkpoint_impl.h"
 #include "checkpoint/names.h"
 #include "support/check.h"
 #include "support/checkpoints.h"
@@ -171,6 +172,49 @@ TEST(asking_by_name)
     check_write_file(path_of(NEW, FILES[0]), "x", 1);
     CHECK_STATUS(td__checkpoint_find(dir, NULL, &info), TD_EPROTO);
     CHECK(td__checkpoint_any(dir) && !td__checkpoint_any(check_path("nowhere")), "any");
+}
+
+/* Numbers that no run can have come to, in a file whose sha256 is right. */
+TEST(impossible_numbers)
+{
+    const char *path = path_of(NEW, FILES[2]);
+    td__manifest good;
+    CHECK_OK(td__manifest_read(&good, path));
+    for (int i = 0;; i++) {
+        td__manifest m = good;
+        td__train_state *s = &m.state;
+        if (i == 0)
+            s->step = (uint64_t)UINT32_MAX + 1;
+        else if (i == 1)
+            s->epoch = (uint64_t)-1;
+        else if (i == 2)
+            s->batch_in_epoch = -1;
+        else if (i == 3)
+            s->batch = -32;
+        else if (i == 4) /* their product is a place among the samples */
+            s->batch_in_epoch = INT64_MAX / 2, s->batch = 3;
+        else if (i == 5)
+            s->samples = (uint64_t)INT64_MIN;
+        else if (i == 6)
+            s->best_step = (uint64_t)-2;
+        else if (i == 7)
+            s->valid_step = (uint64_t)-2;
+        else if (i == 8)
+            s->bad_validations = -1;
+        else if (i == 9)
+            m.optimizer_steps = (uint64_t)-1;
+        else if (i == 10)
+            m.file[0].nbytes = (uint64_t)-1;
+        else
+            break;
+        CHECK_OK(td__manifest_write(&m, path));
+        CHECK(newest() == OLD, "number %d is taken", i);
+        CHECK_STATUS(td__manifest_read(&m, path), TD_EPROTO);
+        CHECK(strstr(td_last_error(), "state.json") && !strchr(td_last_error(), '\n'), "%s",
+              td_last_error());
+    }
+    CHECK_OK(td__manifest_write(&good, path));
+    CHECK_EQ_INT(newest(), NEW);
 }
 
 /* A damaged checkpoint of a step that is reached again is replaced. */
@@ -380,6 +424,7 @@ int main(void)
         WITH_TWO(flipped_bits),
         WITH_TWO(lengths),
         WITH_TWO(foreign_files),
+        WITH_TWO(impossible_numbers),
         WITH_TWO(pointers),
         WITH_TWO(asking_by_name),
         WITH_TWO(damaged_ones_are_replaced),

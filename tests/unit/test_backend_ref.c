@@ -6,6 +6,7 @@
 
 #include "backend/ref_exec.h"
 #include "base/check.h"
+#include "graph/backend_auto.h"
 #include "ops/attr.h"
 #include "support/check.h"
 #include "support/one_node.h"
@@ -159,6 +160,30 @@ TEST(null_backend_computes_nothing)
     one_node_fini(&n);
 }
 
+/* What checkpoints say of a GPU: a process names the libraries that any of its jobs has loaded. */
+TEST(gpus_are_compared_by_what_both_name)
+{
+    static const char *const WAS = "NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1.0";
+    static const struct {
+        const char *is;
+        bool same;
+    } CASES[] = {
+        {"NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1.0", true},
+        {"NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0", true},
+        {"NVIDIA H200, driver for CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.1.0", true},
+        {"NVIDIA H200, driver for CUDA 13.0", true},
+        {"NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1", false},
+        {"NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.2.0, cuDNN 9.19.0", false},
+        {"NVIDIA H200, driver for CUDA 12.8, cuBLASLt 13.1.0", false},
+        {"NVIDIA H20, driver for CUDA 13.0, cuBLASLt 13.1.0", false},
+        {"", false},
+    };
+    for (int i = 0; i < TD_LEN(CASES); i++) {
+        CHECK(td__backend_same_gpu(WAS, CASES[i].is) == CASES[i].same, "%s", CASES[i].is);
+        CHECK(td__backend_same_gpu(CASES[i].is, WAS) == CASES[i].same, "%s", CASES[i].is);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +194,7 @@ int main(void)
         cmocka_unit_test(broadcast_and_in_place),
         cmocka_unit_test(leaves_are_refused),
         cmocka_unit_test(null_backend_computes_nothing),
+        cmocka_unit_test(gpus_are_compared_by_what_both_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,11 @@ static td_status create(td__sync *s)
                          o->bounds, o->micro_batches, o->accumulate, &((shm *)s)->dp);
 }
 
+static td_status leave(td__sync *s)
+{
+    return td__dp_leave(((shm *)s)->dp);
+}
+
 static void destroy(td__sync *s)
 {
     td__dp_destroy(((shm *)s)->dp);
@@ -148,6 +153,7 @@ const td__sync_ops td__sync_exact_shm = {
     .plan = plan,
     .exchange = exchange,
     .create = create,
+    .leave = leave,
     .destroy = destroy,
     .step = step,
 };

@@ -510,10 +510,9 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 
 /* On a device every bucket is a moment to wait for other ranks, who may have the same GPU in turn.
  * At stage 1 nothing is gained by leaving early: there are as few as the window takes at once. */
-static size_t bucket_nbytes(const td__sync_hold *h)
+static size_t bucket_nbytes(const td__sync_config *c, const td_params *ps)
 {
-    const td__sync_config *c = h->config;
-    bool few = c->zero == 1 && !td__device_host_reads(td__params_device(h->params));
+    bool few = c->zero == 1 && !td__device_host_reads(td__params_device(ps));
     return c->bucket_nbytes || !few ? c->bucket_nbytes : DEVICE_BUCKET_NBYTES;
 }
 
@@ -525,7 +524,7 @@ static td_status hold(const td__sync_hold *h, td__shards **out)
                                                 .params = h->params,
                                                 .of_params = c->zero == 3,
                                                 .mirrors = h->elastic,
-                                                .bucket_nbytes = bucket_nbytes(h),
+                                                .bucket_nbytes = bucket_nbytes(c, h->params),
                                                 .slots = slots},
                              out);
 }
@@ -552,6 +551,7 @@ const td__sync_ops td__sync_zero = {
     .traits = traits,
     .exchange = exchange,
     .hold = hold,
+    .bucket_nbytes = bucket_nbytes,
     .create = create,
     .destroy = destroy,
     .begin = begin,
