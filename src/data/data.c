@@ -361,7 +361,9 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", opts->source);
-    d->draws = opts->source_opts.resize && !strcmp(opts->source_opts.resize, "random");
+    /* A program's samples may be others in each epoch: its own stages, before these, may draw. */
+    d->draws = strcmp(opts->source, td__source_memory.name) == 0 ||
+               (opts->source_opts.resize && !strcmp(opts->source_opts.resize, "random"));
     TD_TRY_OR(st, fail, open_parts(d, opts));
     if (d->part[TD_PART_TRAIN])
         TD_TRY_OR(st, fail, split(d, opts));
