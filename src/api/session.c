@@ -414,7 +414,7 @@ td_status td__session_trained(td__session *s, const char *path, const char *cons
     TD_TRY(td__session_checkpoint(own ? path : run, which, info));
     TD_TRY(open_trained_data(s, info->path));
     s->opts.checkpoint_dir = NULL;
-    s->opts.blank = true;
+    s->opts.blank = s->opts.untrained = true;
     TD_TRY(td__session_trainer(s));
     return td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
 }
