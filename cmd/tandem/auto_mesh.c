@@ -116,7 +116,7 @@ td_status td__auto_mesh_find(const td__args *a, const char *job, int n, td__auto
     td_status st = td__args_job(&s, a, job);
     if (!st)
         st = td__session_data(&s);
-    s.opts.blank = true;
+    s.opts.blank = s.opts.untrained = true;
     if (!st)
         st = td__session_trainer(&s);
     if (!st)

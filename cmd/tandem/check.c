@@ -221,7 +221,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     }
     if (!st)
         td__session_warn_model(s->job);
-    s->opts.blank = true;
+    s->opts.blank = s->opts.untrained = true;
     if (!st)
         st = td__session_trainer(s);
     if (!st && s->opts.sync.mesh.size[TD_AXIS_TENSOR] > 1 && td__args_has(a, "ranks"))

@@ -48,12 +48,13 @@ static td_status predict(td__session *s, const td__args *a)
     /* The ending is looked at before the model is loaded. */
     TD_TRY(td__predict_file_check(output));
     TD_TRY(td__output_check("output", output));
+    s->elsewhere = td__args_has(a, "live");
     TD_TRY(td__args_trained(s, a, &info));
     TD_TRY(td__session_part(s, td__args_value(a, "part"), &part, &d));
     int n = td__data_fields(s->data, &fields);
     uint64_t step = info.state.step;
-    TD_TRY(td__args_has(a, "live") ? ask_run(s, td__args_at(a, 0), d, output, &step)
-                                   : td__predict_file_write(s->trainer, d, fields, n, output));
+    TD_TRY(s->elsewhere ? ask_run(s, td__args_at(a, 0), d, output, &step)
+                        : td__predict_file_write(s->trainer, d, fields, n, output));
     printf("%s: predictions for %s samples, step %" PRIu64 "\n", output,
            td__human_count(d->count, b), step);
     return TD_OK;

@@ -281,7 +281,7 @@ static td_status check_pipeline(const td__training *t, int ranks)
     if (job->opts.sync.mesh.size[TD_AXIS_PIPELINE] < 2 || t->run.o.resume)
         return TD_OK;
     bool known = !td__args_job(&s, t->args, t->job_path) && !td__session_data(&s);
-    s.opts.blank = true;
+    s.opts.blank = s.opts.untrained = true;
     s.opts.sync.mesh = job->opts.sync.mesh;
     s.opts.sync.rule = NULL;      /* it may be of ranks alone, which are not there yet */
     if (job->opts.sync.servers) { /* the ranks of a worker */

@@ -7,13 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/key.h"
 #include "base/log.h"
 #include "coll/comm_setup.h"
 #include "data/pipeline.h"
+
+enum { PATIENCE_MS = 10000 }; /* while checkpoints are removed faster than they are read */
 
 td_status td__session_take(td__session *s, td__job *job)
 {
@@ -375,24 +379,45 @@ static td_status find_run(td__session *s, const td__place *place, char run[TD__P
     return td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), run);
 }
 
-/* The data that a trained model is used on. */
-static td_status open_trained_data(td__session *s, const char *checkpoint)
+/* A run that goes on has removed it meanwhile: a newer one is there. */
+static bool is_gone(const td__checkpoint_info *info)
+{
+    return access(info->path, F_OK) != 0;
+}
+
+/* The data that a trained model is used on. All checkpoints of a run have one preprocessing. */
+static td_status open_trained_data(td__session *s, const td__checkpoint_info *info, const char *run)
 {
     char what[256];
     bool changed = false;
 
-    TD_TRY(td__session_fit(s, checkpoint));
+    td_status st = td__session_fit(s, info->path);
+    TD_TRY((st || !s->fit) && is_gone(info) ? td__session_fit(s, run) : st);
     if (!s->fit && td__has_word(td__source_find(td__job_data(s->job)->source)->reads, "dir"))
         TD_LOG(WARN, DATA,
                "%s has no preprocessing.json (an older program wrote it): categories, words and "
                "means are taken from the training data as they are now",
-               checkpoint);
+               info->path);
     TD_TRY(td__session_data(s));
     if (!s->input)
         TD_TRY(td__session_changed(s, &changed, what, sizeof what));
     if (changed)
-        TD_LOG(WARN, DATA, "the data have changed since %s was trained: %s", checkpoint, what);
+        TD_LOG(WARN, DATA, "the data have changed since %s was trained: %s", info->path, what);
     return TD_OK;
+}
+
+static td_status load_weights(td__session *s, const char *run, const char *which,
+                              td__checkpoint_info *info)
+{
+    bool named = which && strncmp(which, "step-", 5) == 0;
+    td__deadline until = td__deadline_in_ms(PATIENCE_MS);
+    td_status st = td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
+
+    while (st && !named && is_gone(info) && !td__deadline_passed(until)) {
+        TD_TRY(td__session_checkpoint(run, which, info));
+        st = td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
+    }
+    return st;
 }
 
 td_status td__session_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
@@ -408,11 +433,11 @@ td_status td__session_trained(td__session *s, const char *path, const char *cons
     /* A checkpoint that is named by its own directory is the one that is meant. */
     bool own = *place.run && strcmp(place.run, path) != 0 && !which;
     TD_TRY(td__session_checkpoint(own ? path : run, which, info));
-    TD_TRY(open_trained_data(s, info->path));
+    TD_TRY(open_trained_data(s, info, run));
     s->opts.checkpoint_dir = NULL;
-    s->opts.blank = true;
+    s->opts.blank = s->opts.untrained = true;
     TD_TRY(td__session_trainer(s));
-    return td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
+    return s->elsewhere ? TD_OK : load_weights(s, own ? path : run, which, info);
 }
 
 td_status td__session_part(const td__session *s, const char *name, td__part *part,

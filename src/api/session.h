@@ -31,6 +31,7 @@ typedef struct td__session {
     char digest[65];     /* of the job */
     const char *input;   /* new samples in the place of the test part; NULL: none */
     bool input_labelled; /* they must have labels */
+    bool elsewhere;      /* of a trained model: its weights are used where they are, none loaded */
     bool sample_only;    /* of a trained model: no data but one sample to fill in, its test part */
     td_dataset *given[TD_PART_COUNT]; /* of data.source: memory; own references, NULL: none */
     td__fit *fit; /* what a checkpoint says of the data; NULL: it is measured on the train part */

@@ -16,6 +16,8 @@
 #include "tandem/tensor.h"
 #include "checkpoint/checkpoint_impl.h"
 
+enum { MOST_MOVES = 100 }; /* of `latest`, while what it names is removed before it was read */
+
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 static int highest_first(const void *a, const void *b)
@@ -183,6 +185,25 @@ static td_status try_one(const char *dir, const char *name, td__checkpoint_info 
     return TD_OK;
 }
 
+/* The one that `latest` names. A run that goes on may remove it before it was read: then `latest`
+ * names another by now. */
+static td_status try_latest(const char *dir, char name[TD__STEP_NAME], td__checkpoint_info *out,
+                            bool *found)
+{
+    char now[TD__STEP_NAME];
+
+    for (int i = 0; i < MOST_MOVES; i++) {
+        if (!look_named(dir, name, out)) {
+            *found = true;
+            return TD_OK;
+        }
+        if (!td__checkpoint_pointer(dir, TD__LATEST_FILE, now) || strcmp(now, name) == 0)
+            break;
+        memcpy(name, now, sizeof now);
+    }
+    return try_one(dir, name, out, found);
+}
+
 static td_status find_newest(const char *dir, td__checkpoint_info *out)
 {
     char latest[TD__STEP_NAME] = "", name[TD__STEP_NAME];
@@ -192,7 +213,7 @@ static td_status find_newest(const char *dir, td__checkpoint_info *out)
     td_status st = TD_OK;
 
     if (td__checkpoint_pointer(dir, TD__LATEST_FILE, latest))
-        TD_TRY(try_one(dir, latest, out, &found));
+        TD_TRY(try_latest(dir, latest, out, &found));
     if (found)
         return TD_OK;
     TD_TRY(td__checkpoint_list(dir, &steps, &n));

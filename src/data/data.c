@@ -373,7 +373,8 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", opts->source);
     d->hash_whole = opts->hash_whole;
-    d->draws = draws_parts(opts);
+    /* A program's samples may be others in each epoch: its own stages, before these, may draw. */
+    d->draws = draws_parts(opts) || strcmp(opts->source, td__source_memory.name) == 0;
     TD_TRY_OR(st, fail, open_parts(d, opts));
     if (d->part[TD_PART_TRAIN])
         TD_TRY_OR(st, fail, split(d, opts));

@@ -211,16 +211,32 @@ int td__block_cache_file(const td__block_cache *c)
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
+static size_t each_of(const td__block_cache_opts *o)
+{
+    return td__align_up(o->nbytes ? o->nbytes : 1, ALIGN);
+}
+
+td_status td__block_cache_check(const td__block_cache_opts *o)
+{
+    size_t each = each_of(o);
+
+    if (o->count < 0 || o->count > INT_MAX)
+        return TD_FAIL(TD_EINVAL, "%s: %" PRId64 " blocks: at most %d", o->name, o->count, INT_MAX);
+    for (int l = 0; l < TD_BLOCK_LEVELS; l++)
+        if (o->level[l] < each && (o->level[l] || l == TD_BLOCK_HOST))
+            return TD_FAIL(
+                TD_EINVAL, "%s.%s_mb: a block has %zu bytes, and there is room for %zu%s", o->name,
+                td__block_level_name((td__block_level)l), each, o->level[l],
+                l == TD_BLOCK_HOST ? "; the other levels need this one" : "");
+    return TD_OK;
+}
+
 static td_status make_level(td__block_cache *c, td__block_level l)
 {
     static const td_mem_kind KIND[] = {
         [TD_BLOCK_DEVICE] = TD_MEM_OWN, [TD_BLOCK_HOST] = TD_MEM_PINNED};
     td__block_places *p = &c->level[l];
     size_t n = c->o.level[l] / c->each;
-    if (!n && (c->o.level[l] || l == TD_BLOCK_HOST))
-        return TD_FAIL(TD_EINVAL, "%s.%s_mb: a block has %zu bytes, and there is room for %zu%s",
-                       c->o.name, td__block_level_name(l), c->each, c->o.level[l],
-                       l == TD_BLOCK_HOST ? "; the other levels need this one" : "");
     n = n < (size_t)c->o.count ? n : (size_t)c->o.count;
     p->n = n < INT_MAX ? (int)n : INT_MAX;
     p->newest = p->oldest = -1;
@@ -244,14 +260,13 @@ td_status td__block_cache_create(const td__block_cache_opts *o, td__block_cache 
     td_status st = TD_OK;
 
     *out = NULL;
-    if (o->count < 0 || o->count > INT_MAX)
-        return TD_FAIL(TD_EINVAL, "%s: %" PRId64 " blocks: at most %d", o->name, o->count, INT_MAX);
+    TD_TRY(td__block_cache_check(o));
     td__block_cache *c = td__calloc(1, sizeof *c);
     if (!c)
         return TD_FAIL(TD_ENOMEM, "%s: no memory", o->name);
     c->o = *o;
     c->fd = -1;
-    c->each = td__align_up(o->nbytes ? o->nbytes : 1, ALIGN);
+    c->each = each_of(o);
     pthread_mutex_init(&c->lock, NULL);
     td__device_retain(o->device);
     TD_TRY_OR(st, fail, td__stream_create(o->device, &c->stream));

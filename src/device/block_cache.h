@@ -62,6 +62,8 @@ typedef struct td__block_counters {
 double td__block_hit_rate(const td__block_counters *c, td__block_level l);
 
 typedef struct td__block_cache td__block_cache;
+/* Would create() refuse these? */
+TD_NODISCARD td_status td__block_cache_check(const td__block_cache_opts *o);
 TD_NODISCARD td_status td__block_cache_create(const td__block_cache_opts *o, td__block_cache **out);
 void td__block_cache_destroy(td__block_cache *c); /* no set is left; NULL is allowed */
 td__block_counters td__block_cache_count(td__block_cache *c);

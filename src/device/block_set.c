@@ -36,10 +36,14 @@ static void keep(td__block_cache *c, td__held_block *h, td__block_level l, int s
 static td_status bring(td__block_cache *c, td__held_block *h)
 {
     bool found = false;
+    int from = c->level[TD_BLOCK_FILE].of[h->id];
+    /* Held, so that what makes room in the host level does not take its place in the file. */
+    td__block_retain(c, TD_BLOCK_FILE, from);
     int slot = td__block_claim(c, TD_BLOCK_HOST);
+    td_status st = slot < 0 ? TD_OK : td__block_from_file(c, h->id, slot, &found);
+    td__block_release(c, TD_BLOCK_FILE, from);
     if (slot < 0)
         return TD_OK;
-    td_status st = td__block_from_file(c, h->id, slot, &found);
     if (found) {
         td__block_settle(c, TD_BLOCK_HOST, slot, h->id);
         keep(c, h, TD_BLOCK_HOST, slot);

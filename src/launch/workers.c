@@ -291,7 +291,9 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
             td__worker_pump(w, k, false);
         k->ended = q[0].revents != 0;
     }
-    for (int i = 0; p[n].revents && i < w->max; i++) /* MPI_Abort */
+    if (p[n].revents) /* MPI_Abort */
+        td__foreign_hear(w->plan->foreign);
+    for (int i = 0; p[n].revents && i < w->max; i++)
         if (w->all[i].used && !w->all[i].done &&
             td__foreign_aborted(w->plan->foreign, td__worker_rank(w, &w->all[i])) >= 0)
             td__worker_kill(&w->all[i], SIGKILL);

@@ -89,7 +89,7 @@ struct td__httpd {
     char address[TD_ADDRESS_BYTES];
     td__watch first; /* of the listener, until the server is started */
     td__watch watch;
-    td__timer timer, sweep;
+    td__timer timer, sweep, again;
     td__turn_hook send;
     td__rates *rates;
     td__httpd_conn *conns;
@@ -98,6 +98,7 @@ struct td__httpd {
     td__httpd_request *ready;   /* answered, to be resumed */
     bool begun;                 /* hook and timers are the loop's */
     bool watched;               /* by the loop */
+    bool waited;                /* for descriptors, when the first connection last came */
     bool running;               /* inside libmicrohttpd */
     bool pending;               /* something to send in the next SEND phase */
     uint64_t uploads;           /* for names of spool files */

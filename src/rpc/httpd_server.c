@@ -183,8 +183,15 @@ static td_status start(td__httpd *h)
     return TD_OK;
 }
 
+static void ignore_first(td__httpd *h)
+{
+    td__loop_unwatch(h->loop, &h->first);
+    h->first.fd = -1;
+}
+
 /* The first connection: start the server for it. A connection for which there is no memory is
- * closed, and the next one tries again. */
+ * closed, and the next one tries again; where not even that is possible, as the process has no
+ * descriptor left, it waits, and nobody looks at it all the time. */
 static void on_first(void *arg, uint32_t events)
 {
     td__httpd *h = arg;
@@ -192,16 +199,34 @@ static void on_first(void *arg, uint32_t events)
     (void)events;
     if (start(h)) {
         int fd = h->mhd ? -1 : accept4(h->listener, NULL, NULL, SOCK_CLOEXEC);
+        bool waits = !h->mhd && fd < 0;
 
-        TD_LOG(ERROR, SERVICE, "%s", td_last_error());
-        if (fd >= 0)
+        if (!h->waited)
+            TD_LOG(ERROR, SERVICE, "%s%s", td_last_error(),
+                   waits ? "; trying again every second (are there too few descriptors?)" : "");
+        h->waited = waits;
+        if (waits) {
+            ignore_first(h);
+            td__timer_start(h->loop, &h->again, td__deadline_in_ms(SWEEP_MS));
+        } else if (fd >= 0) {
             close(fd);
+        }
         if (!h->mhd)
             return;
     }
-    td__loop_unwatch(h->loop, &h->first);
-    h->first.fd = -1;
+    ignore_first(h);
     drive(h);
+}
+
+static void on_again(void *arg)
+{
+    td__httpd *h = arg;
+
+    h->first.fd = h->listener;
+    if (!td__loop_watch(h->loop, &h->first, EPOLLIN))
+        return;
+    h->first.fd = -1;
+    td__timer_start(h->loop, &h->again, td__deadline_in_ms(SWEEP_MS));
 }
 
 td_status td__httpd_create(td__loop *loop, const td__httpd_opts *o, td__httpd **out)
@@ -230,6 +255,7 @@ td_status td__httpd_create(td__loop *loop, const td__httpd_opts *o, td__httpd **
     td__loop_hook(loop, TD_TURN_SEND, &h->send);
     h->timer = (td__timer){.due = on_timer, .arg = h};
     h->sweep = (td__timer){.due = on_sweep, .arg = h};
+    h->again = (td__timer){.due = on_again, .arg = h};
     *out = h;
     return TD_OK;
 failed:
@@ -249,6 +275,7 @@ void td__httpd_destroy(td__httpd *h)
         td__loop_unhook(h->loop, TD_TURN_SEND, &h->send);
         td__timer_stop(h->loop, &h->timer);
         td__timer_stop(h->loop, &h->sweep);
+        td__timer_stop(h->loop, &h->again);
     }
     if (h->mhd) {
         /* Suspended connections must be resumed before the end: those that a handler still has

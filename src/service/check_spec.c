@@ -214,9 +214,16 @@ td__answer td__service_check_spec(td__service *s, const td__caller *who, td__job
         a = check_job_file(s, who, p);
     if (a)
         return a;
-    if (*p->tracker && !td__tracker_find(p->tracker))
+    const td__tracker_ops *tracker =
+        td__tracker_find(*p->tracker ? p->tracker : s->config->tracker);
+    if (*p->tracker && !tracker)
         return td__answer_fail(TD_ANSWER_INVALID, "tracker: there is no tracker '%.40s'",
                                p->tracker);
+    if (p->step_deadline_s && tracker && !tracker->sees_steps)
+        return td__answer_fail(TD_ANSWER_INVALID,
+                               "restarts.step_deadline_s: the tracker %s does not see steps of "
+                               "members; only process does",
+                               tracker->name);
     if (!*p->job_file && !p->n_command && !*p->image && !*p->algorithm)
         return td__answer_fail(TD_ANSWER_INVALID,
                                "nothing to run: give job, command, image or algorithm");

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "job/job.h"
 #include "job/keys.h"
+#include "net/socket.h"
 #include "remote/url.h"
 
 const td__key td__config_keys[] = {
@@ -174,6 +175,12 @@ static td_status resolve(td__service_config *c, const td__tree *given)
     TD_TRY(check_tokens(c, root));
     TD_TRY(check_listeners(c, root, "grpc.listen", c->grpc_listen, c->n_grpc_listen));
     TD_TRY(check_listeners(c, root, "http.listen", c->http_listen, c->n_http_listen));
+    bool loopback;
+    if (c->grpc_advertise[0] && (!parse_address(c->grpc_advertise, &loopback) ||
+                                 strlen(c->grpc_advertise) >= TD_ADDRESS_BYTES))
+        return TD_FAIL(TD_EINVAL, "%s: grpc.advertise: expected HOST:PORT, found %.100s",
+                       td__tree_where(td__keys_node(root, "grpc.advertise")).text,
+                       c->grpc_advertise);
     /* Without tokens whoever reaches the socket is trusted with everything. */
     c->allow_code = c->allow_code || !c->n_tokens;
     return TD_OK;

@@ -34,6 +34,7 @@ typedef struct td__service_config {
     TD_LIST(env_allow); /* names, or prefixes that end with *, of variables that clients may set */
     TD_LIST(ssh_hosts);
 #undef TD_LIST
+    const char *grpc_advertise;
     const char *data_dir;
     const char *tls_cert, *tls_key;
     const char *tracker;    /* the default one */

@@ -61,18 +61,34 @@ void td__process_env(const td__group *g, const td__group_place *p, int member, i
     td__arena_destroy(a);
 }
 
+void td__advertised(const td__service_config *c, const char *listens, const char *tracker,
+                    char out[TD_ADDRESS_BYTES])
+{
+    bool here = !strcmp(tracker, "process") ||
+                (!strcmp(tracker, "docker") && !strcmp(c->docker_network, "host"));
+    const char *port = strrchr(listens, ':');
+    char host[TD_ADDRESS_BYTES] = "127.0.0.1";
+    bool any = !strncmp(listens, "0.0.0.0:", 8) || !strncmp(listens, "[::]:", 5);
+
+    snprintf(out, TD_ADDRESS_BYTES, "%s", *c->grpc_advertise ? c->grpc_advertise : listens);
+    if (*c->grpc_advertise || !any)
+        return;
+    if (!here)
+        td__socket_own_host(host);
+    if (td__socket_join(host, port + 1, out)) /* it is too long: what can be had */
+        snprintf(out, TD_ADDRESS_BYTES, "%s", listens);
+}
+
 /* The variables of the book's training container, and ours for files and checkpoints. */
-static void add_job(const td__service_config *c, const td__job_record *r, const char *dir,
-                    td__texts *out)
+static void add_job(const td__service_config *c, const td__job_record *r, const char *grpc,
+                    const char *dir, td__texts *out)
 {
     const td__job_spec *s = r->spec;
 
     td__texts_add(out, "JOB_ID=%d", r->id);
     td__texts_add(out, "ALGORITHM_NAME=%s", s->algorithm);
     td__texts_add(out, "METADATA_STORE_SERVER=%s",
-                  *c->metadata_service ? c->metadata_service
-                  : c->n_grpc_listen   ? c->grpc_listen[0]
-                                       : "");
+                  *c->metadata_service ? c->metadata_service : grpc);
     td__texts_add(out, "TRAINING_DATASET_ID=%s", s->dataset_id);
     td__texts_add(out, "TRAINING_DATASET_VERSION_HASH=%s", s->train_data_version_hash);
     td__texts_add(out, "MODEL_BUCKET=%s", c->model_bucket);
@@ -117,14 +133,14 @@ static void add_allowed(const td__service_config *c, const td__pairs *p, bool pa
             td__texts_add(out, "%s=%s", p->at[i].key, p->at[i].value);
 }
 
-void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir, bool tandem,
-                 td__texts *out)
+void td__job_env(const td__service_config *c, const td__job_record *r, const char *grpc,
+                 const char *dir, bool tandem, td__texts *out)
 {
     if (r->spec->slots > 0)
         td__texts_add(out, "OMP_NUM_THREADS=%d", r->spec->slots);
     add_allowed(c, &r->spec->parameters, true, tandem, out);
     add_allowed(c, &r->spec->env, false, tandem, out);
-    add_job(c, r, dir, out);
+    add_job(c, r, grpc, dir, out);
 }
 
 static bool is_name(const char *name)

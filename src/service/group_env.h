@@ -10,6 +10,7 @@
 #define TD_SERVICE_GROUP_ENV_H
 
 #include "launch/message.h"
+#include "net/socket.h"
 #include "service/answer.h"
 #include "service/config.h"
 #include "service/track/tracker.h"
@@ -29,10 +30,15 @@ typedef struct td__group_place {
 void td__process_env(const td__group *g, const td__group_place *p, int member, int process,
                      td__texts *out);
 
-/* Appends what all processes share. tandem: the command is tandem's own, which is given no variable
- * of the client's but those of security.env_allow. */
-void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir, bool tandem,
-                 td__texts *out);
+/* The address of gRPC for jobs of a tracker: grpc.advertise, else where it listens, which is
+ * "0.0.0.0:6003" for any address of this host: then one that reaches it from there. */
+void td__advertised(const td__service_config *c, const char *listens, const char *tracker,
+                    char out[TD_ADDRESS_BYTES]);
+
+/* Appends what all processes share. grpc: where they reach the service. tandem: the command is
+ * tandem's own, which is given no variable of the client's but those of security.env_allow. */
+void td__job_env(const td__service_config *c, const td__job_record *r, const char *grpc,
+                 const char *dir, bool tandem, td__texts *out);
 
 /* Does security.env_allow name this variable? */
 bool td__env_allowed(const td__service_config *c, const char *name);

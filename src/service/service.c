@@ -22,6 +22,11 @@
 
 enum { SWEEP_MS = 60000 }; /* between looks for old jobs */
 
+void td__service_listens(td__service *s, const char *grpc)
+{
+    snprintf(s->grpc, sizeof s->grpc, "%s", grpc);
+}
+
 td__loop *td__service_loop(const td__service *s)
 {
     return s->o.loop;
@@ -364,6 +369,8 @@ td_status td__service_create(const td__service_opts *o, td__service **out)
         return TD_FAIL(TD_ENOMEM, "service: out of memory");
     s->o = *o;
     s->config = o->config;
+    if (s->config->n_grpc_listen)
+        td__service_listens(s, s->config->grpc_listen[0]);
     s->ops_end = &s->ops;
     s->told_end = &s->told;
     s->data_wake_ms = INT64_MAX;

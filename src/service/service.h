@@ -33,6 +33,8 @@ TD_NODISCARD td_status td__service_create(const td__service_opts *o, td__service
 /* Commits, closes the store, lets trackers go. Jobs go on. NULL is allowed. */
 void td__service_destroy(td__service *s);
 
+/* gRPC listens there, with the port that was picked: jobs are told. Before the loop turns. */
+void td__service_listens(td__service *s, const char *grpc);
 td__loop *td__service_loop(const td__service *s);
 const char *td__service_self(const td__service *s); /* path of the tandem program */
 const td__service_config *td__service_config_of(const td__service *s);

@@ -3,6 +3,7 @@
 #ifndef TD_SERVICE_SERVICE_IMPL_H
 #define TD_SERVICE_SERVICE_IMPL_H
 
+#include "net/socket.h"
 #include "rpc/loop.h"
 #include "rpc/work.h"
 #include "service/config.h"
@@ -55,6 +56,7 @@ struct td__service {
     char dir[TD__DATA_DIR]; /* data.dir, absolute */
     uint8_t key[32];        /* of td__service_key */
     bool has_key;
+    char grpc[TD_ADDRESS_BYTES]; /* where it listens */
     td__job_store *store;
     td__sched *sched;
     struct {

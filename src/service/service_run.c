@@ -294,7 +294,7 @@ static td_status add_secret(td__service *s, const td__job_record *r, td__texts *
 
 static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
 {
-    char dir[TD__JOB_PATH];
+    char dir[TD__JOB_PATH], grpc[TD_ADDRESS_BYTES];
     td__job_command c = {0};
     td__texts env = {0};
     td_status st = TD_OK;
@@ -304,7 +304,8 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
     td__service_job_dir(s, a->r->id, dir, sizeof dir);
     bool local = !strcmp(a->tracker->ops->name, "process");
     TD_TRY_OR(st, done, td__job_command_make(s->config, a->r, s->o.self, dir, local, &c));
-    td__job_env(s->config, a->r, dir, c.tandem, &env);
+    td__advertised(s->config, s->grpc, a->tracker->ops->name, grpc);
+    td__job_env(s->config, a->r, grpc, dir, c.tandem, &env);
     if (!strcmp(a->r->spec->framework, "tandem") && !c.own_ranks)
         TD_TRY_OR(st, done, add_secret(s, a->r, &env));
     td__group g = {.token = a->r->token,

@@ -88,22 +88,41 @@ td_status td__kept_rows_feed(const td__batch *batch, int f, int64_t at, int64_t 
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
+/* How a sample lies in a block. offset, nbytes: of each field; may be NULL. */
+static td__block_cache_opts lay_out(const td__dataset *d, const size_t level[TD_BLOCK_LEVELS],
+                                    size_t *offset, size_t *nbytes)
+{
+    td__block_cache_opts o = {.count = d->count, .name = "data.blocks"};
+
+    memcpy(o.level, level, sizeof o.level);
+    for (int f = 0; f < d->n_fields; f++) {
+        size_t n = td__field_nbytes(&d->fields[f]);
+        if (offset)
+            offset[f] = o.nbytes;
+        if (nbytes)
+            nbytes[f] = n;
+        o.nbytes += td__align_up(n, ALIGN);
+    }
+    return o;
+}
+
+td_status td__kept_samples_check(const td__dataset *d, const size_t level[TD_BLOCK_LEVELS])
+{
+    td__block_cache_opts o = lay_out(d, level, NULL, NULL);
+    return td__block_cache_check(&o);
+}
+
 td_status td__kept_samples_create(const td__dataset *d, td_device *device,
                                   const size_t level[TD_BLOCK_LEVELS], td__kept_samples **out)
 {
-    td__block_cache_opts o = {.device = device, .count = d->count, .name = "data.blocks"};
     td__kept_samples *k = td__calloc(1, sizeof *k);
 
     *out = NULL;
     if (!k)
         return TD_FAIL(TD_ENOMEM, "no memory to keep samples");
-    memcpy(o.level, level, sizeof o.level);
+    td__block_cache_opts o = lay_out(d, level, k->offset, k->nbytes);
+    o.device = device;
     k->n_fields = d->n_fields;
-    for (int f = 0; f < d->n_fields; f++) {
-        k->offset[f] = o.nbytes;
-        k->nbytes[f] = td__field_nbytes(&d->fields[f]);
-        o.nbytes += td__align_up(k->nbytes[f], ALIGN);
-    }
     k->keeper = (td__sample_keeper){
         .user = k, .open = rows_open, .close = rows_close, .find = rows_find, .keep = rows_keep};
     td_status st = td__block_cache_create(&o, &k->cache);

@@ -20,6 +20,9 @@ typedef struct td__kept_samples td__kept_samples;
 TD_NODISCARD td_status td__kept_samples_create(const td__dataset *d, td_device *device,
                                                const size_t level[TD_BLOCK_LEVELS],
                                                td__kept_samples **out);
+/* Would create() refuse the levels? */
+TD_NODISCARD td_status td__kept_samples_check(const td__dataset *d,
+                                              const size_t level[TD_BLOCK_LEVELS]);
 void td__kept_samples_destroy(td__kept_samples *k); /* after the loaders; NULL is allowed */
 const td__sample_keeper *td__kept_samples_keeper(const td__kept_samples *k);
 int64_t td__kept_samples_room(const td__kept_samples *k); /* of the host level, in samples */

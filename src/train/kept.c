@@ -52,13 +52,15 @@ td_status td__train_keep_samples(td__trainer *t)
                        "data.blocks: not with table %s on servers, whose ids the host "
                        "reads",
                        t->plan.facts.table[0].param);
-    TD_TRY(td__kept_samples_create(td__data_part(t->plan.data, TD_PART_TRAIN),
-                                   td__params_device(t->replica.params), level, &t->run.kept));
+    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
+    if (o->untrained)
+        return td__kept_samples_check(d, level);
+    TD_TRY(td__kept_samples_create(d, td__params_device(t->replica.params), level, &t->run.kept));
     /* Batches hold their samples from when they are prepared until the next one is used. */
     int64_t ahead = o->prefetch > 0 ? o->prefetch + 1 : 1;
     int64_t rows = ahead * o->batch / td__trainer_ranks(t);
     int64_t room = td__kept_samples_room(t->run.kept);
-    if (room < rows && room < td__data_part(t->plan.data, TD_PART_TRAIN)->count)
+    if (room < rows && room < d->count)
         TD_LOG(WARN, TRAIN,
                "data.blocks.host_mb has room for %lld samples, and the batches that "
                "are prepared ahead have %lld: most will not be kept",

@@ -62,6 +62,7 @@ typedef struct td__train_opts {
     const char *backend; /* NULL: "cpu" */
     uint64_t seed;
     bool blank;          /* first weights are zeros: to look at the plan, or to load others */
+    bool untrained;      /* nothing is trained: to look at the plan, or to use loaded weights */
     td_optim_opts optim; /* with clip etc. */
     td_schedule_opts schedule;
     int64_t valid_every; /* steps; 0: at the end of each epoch; -1: never */

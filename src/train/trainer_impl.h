@@ -163,7 +163,7 @@ static inline const char *td__trainer_backend(const td__trainer *t)
 /* The first partition of micro-batches among ranks. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
 td__loader_opts td__trainer_loader_opts(td__trainer *t);
-/* kept.c: run.kept, if the job asks for it; and what does not go with that. */
+/* kept.c: run.kept, if the job asks for it and trains; and what does not go with that. */
 TD_NODISCARD td_status td__train_keep_samples(td__trainer *t);
 TD_NODISCARD td_status td__kept_check(const td__train_opts *o, const td__sync_world *w);
 /* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */

@@ -444,10 +444,50 @@ TEST(samples_of_the_program)
     check_tmpdir_remove();
 }
 
+static td_status shift_by_draw(void *user, const td_sample *s, const void *const *in,
+                               void *const *out)
+{
+    float *to = out[0];
+    (void)user;
+    memcpy(to, in[0], 2 * sizeof *to);
+    memcpy(out[1], in[1], sizeof(int32_t));
+    to[0] += s->random ? (float)s->epoch : 0;
+    return TD_OK;
+}
+
+/* What a stage of the program draws in the first epoch is not kept for the others: whether its
+ * samples are the same in all cannot be known, so they are never kept. */
+TEST(samples_of_the_program_are_not_kept_as_blocks)
+{
+    td_dataset *d, *drawn;
+    td_trainer *t;
+
+    check_tmpdir();
+    write_table();
+    td_source_opts csv = {.train = check_path("t.csv")};
+    CHECK_OK(td_dataset_source("csv", "train", &csv, &d));
+    CHECK_EQ_INT(td_dataset_field_count(d), 2);
+    const td_field fields[] = {td_dataset_field(d, 0), td_dataset_field(d, 1)};
+    CHECK_OK(td_dataset_map_fn(d, fields, TD_LEN(fields), shift_by_draw, NULL, &drawn));
+    td_job *plain = table_job("memory", NULL), *kept = table_job("memory", "data.blocks.host_mb=4");
+    td_job_opts o = {.no_run_dir = true, .train = drawn};
+    CHECK_OK(td_trainer_from_job(plain, &o, &t));
+    td_trainer_destroy(t);
+    CHECK_STATUS(td_trainer_from_job(kept, &o, &t), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "data.blocks: not with samples that are others in each epoch"),
+          "%s", td_last_error());
+    td_job_destroy(kept);
+    td_job_destroy(plain);
+    td_dataset_destroy(drawn);
+    td_dataset_destroy(d);
+    check_tmpdir_remove();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_of_the_program),
+        cmocka_unit_test(samples_of_the_program_are_not_kept_as_blocks),
         cmocka_unit_test(jobs_are_read_and_changed),
         cmocka_unit_test(a_run_has_its_directory_and_is_resumed),
         cmocka_unit_test(a_restart_is_for_the_run_that_was_under_way),

@@ -311,6 +311,11 @@ def tandem(clients, folder):
     expect(client(TANDEM + "SetQuota", {"user": "ann", "slots": "4", "weight": 2.0}),
            {"user": "ann", "slots": "4", "weight": 2.0}, "SetQuota")
     assert {"user": "ann", "slots": "4", "weight": 2.0} in client(TANDEM + "ListQuotas")["quotas"]
+    where = {"name": "where", "command": ["sh", "-c", "echo $METADATA_STORE_SERVER"]}
+    other_job = client(TANDEM + "Submit", {"spec": where})["job_id"]
+    expect(finish(client, other_job)["status"], "succeed", "a job that says where the service is")
+    _, log = client.start(TANDEM + "Logs", {"job_id": other_job})
+    expect(b"".join(c.data for c in log).decode(), f"127.0.0.1:{client.port}\n", "its address")
     expect(client(TANDEM + "Delete", {"job_id": number}), {}, "Delete")
     expect(client(TANDEM + "Get", {"job_id": number})[0], "NOT_FOUND", "a deleted job")
 

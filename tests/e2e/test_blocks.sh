@@ -84,6 +84,15 @@ same "no folder for the file"
 told='data.blocks: no file in .*/none: No such file or directory; going on without it'
 [ "$(grep -c "$told" out)" = 1 ] || fail "not one warning"
 
+# Who trains nothing keeps nothing: no level is made.
+(
+    export TMPDIR=$PWD/none
+    run 0 "$tandem" predict run --part valid -o kept.npy
+    ! grep -q data.blocks out || fail "a prediction has levels"
+    run 0 "$tandem" check mlp.yaml "${blocks[@]}"
+    ! grep -q 'no file in' out || fail "a check has levels"
+) || exit 1
+
 # refused FLAGS... TEXT
 refused() {
     local text=${*: -1}

@@ -25,6 +25,8 @@ world() {
 is_world() { [ "$(grep ring out | sort)" = "$(world "$@")" ] || fail "another world than $*"; }
 clean_up() { [ -z "$(ls -d "$dir"/tandem-pmix-* 2>/dev/null)" ] || fail "$1: a folder is left"; }
 export TMPDIR=$dir
+# Ranks that wait leave the processor to the others.
+export OMPI_MCA_mpi_yield_when_idle=1 MPIR_CVAR_POLLS_BEFORE_YIELD=1
 
 tested=0
 for mpi in mpich openmpi; do
@@ -65,6 +67,9 @@ if [ -e openmpi ]; then # where there is no libpmix
     cp "$tandem" alone
     run 0 ./alone launch -n 2 -- ./openmpi
     [ "$(grep -c 'no module libtandem_pmix.so.*singleton' out)" = 1 ] || fail "no module: not told"
+    long=$(printf '%0240d' 0)
+    TMPDIR=/$long run 1 "$tandem" launch -n 2 -- ./openmpi
+    has 'TMPDIR=/0*... is too long for PMIx'
     run 2 ./alone launch -n 2 --framework openmpi -- ./openmpi
     has 'no module libtandem_pmix.so'
 fi

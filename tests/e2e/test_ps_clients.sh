@@ -11,7 +11,7 @@ model: [flatten, {linear: 32, act: relu}, linear]
 data: {source: digits, count: 600}
 train: {batch: 48, epochs: 1000000, eval: {every: never}, optimizer: {name: sgd, lr: 0.0001}}
 parallel: {threads: 1}
-checkpoint: {every: 10}
+checkpoint: {every: 10, keep: 1}
 log: {report: false, tensorboard: false}
 JOB
 steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"kind": *"step"'; }
@@ -39,6 +39,9 @@ second=$(step_of)
 [ "$second" -gt "$first" ] || fail "steps $first and $second"
 cmp -s first.npy second.npy && fail "the outputs do not change with the params"
 [ "$(stat -c %a two/checkpoints/outputs)" = 600 ] || fail "the secret is for others to read"
+# Checkpoints are removed before they were read: the newest is looked for again.
+for _ in 1 2 3 4 5; do run 0 "$tandem" predict two --part test -o saved.npy; done
+! grep -q WARN out || fail "a warning of what is as it should be"
 # Nonsense: files of other data; a stranger without the secret.
 printf 'a,b\n1,2\n' >other.csv
 run 2 "$tandem" predict two --live --input other.csv -o other.npy

@@ -84,33 +84,35 @@ pid_of() { # RANK
     pgrep -f "train .*-- $mark" | while read -r p; do
         grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
 }
-found() { pid=$(pid_of "$1"); [ -n "$pid" ]; }
 saved() { [ -d "$1/checkpoints/step-00000020" ]; }
-# begin RUN RANK: a long one, with $pid that of the rank, after some checkpoints
-begin() {
-    "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir="$1" --threads 1 \
-        --set train.epochs=20 >out 2>&1 &
-    launcher=$!
-    soon found "$2" || fail "$1: the run did not start"
-    soon saved "$1" || fail "$1: no checkpoint was made"
+# interrupted RUN STATUS COMMAND [TEXT]: a run that ends with the status, and says the text, since the
+# command was given after some checkpoints; a longer one if it was over before. $epochs: how long
+interrupted() {
+    for epochs in 4 8 20; do
+        rm -rf "$1"
+        "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir="$1" --threads 1 \
+            --set train.epochs=$epochs >out 2>&1 &
+        launcher=$!
+        soon saved "$1" || fail "$1: no checkpoint was made"
+        "$3"
+        wait $launcher; got=$?
+        [ $got = "$2" ] && { [ $# = 3 ] || said "$4"; } && return
+        [ $got = 0 ] || fail "$1: $3: $got"
+    done
+    fail "$1: it is over before $3, or does not tell of it"
 }
+kill_all() { for p in $(processes); do kill -KILL "$p" 2>/dev/null; done; }
+kill_worker() { pid_of 3 | while read -r p; do kill -KILL "$p"; done; }
+ask_to_stop() { kill -TERM $launcher 2>/dev/null; }
 
-begin killed 0
-for p in $(processes); do kill -KILL "$p" 2>/dev/null; done
-wait $launcher; got=$?
-[ $got = 137 ] || fail "kill -9 of all ranks: $got"
-run 0 "$tandem" train --resume=killed -n 2 --servers 1 --threads 1 --set train.epochs=21
-counts killed 1344
+interrupted killed 137 kill_all
+run 0 "$tandem" train --resume=killed -n 2 --servers 1 --threads 1 \
+    --set train.epochs=$((epochs + 1))
+counts killed $((64 * (epochs + 1)))
 
-begin worker 3
-kill -KILL "$pid"
-wait $launcher || fail "kill -9 of a worker"
-has 'continues with 2 of 3 workers'
-counts worker 1280
+interrupted worker 0 kill_worker 'continues with 2 of 3 workers'
+counts worker $((64 * epochs))
 
-begin asked 0
-kill -TERM $launcher
-wait $launcher; got=$?
-[ $got = 130 ] || fail "a request to stop: $got"
-run 0 "$tandem" train --resume=asked -n 3 --servers 2 --threads 1 --set train.epochs=21
-counts asked 1344
+interrupted asked 130 ask_to_stop
+run 0 "$tandem" train --resume=asked -n 3 --servers 2 --threads 1 --set train.epochs=$((epochs + 1))
+counts asked $((64 * (epochs + 1)))

@@ -84,23 +84,59 @@ TEST(shared)
 
     CHECK_OK(td__config_load(NULL, NULL, 0, &c));
     CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "test", &r.spec));
-    td__job_env(c, &r, "/d/jobs/12", false, &t);
+    td__job_env(c, &r, "h:7", "/d/jobs/12", false, &t);
     assert_string_equal(value(&t, "JOB_ID"), "12");
     assert_string_equal(value(&t, "LR"), "4");
     assert_string_equal(value(&t, "ALGORITHM_NAME"), "alg");
     assert_string_equal(value(&t, "MODEL_NAME"), "m");
+    assert_string_equal(value(&t, "METADATA_STORE_SERVER"), "h:7");
     assert_string_equal(value(&t, "MODEL_BUCKET"), "mini-automl-ms");
     assert_string_equal(value(&t, "TRAINING_DATA_BUCKET"), "b");
     assert_string_equal(value(&t, "TANDEM_CHECKPOINT_URL"), "file:///d/jobs/12/checkpoints");
     assert_null(value(&t, "LD_PRELOAD"));
     td__texts own = {0}; /* tandem's own runs need none of the client's variables */
-    td__job_env(c, &r, "/d/jobs/12", true, &own);
+    td__job_env(c, &r, "h:7", "/d/jobs/12", true, &own);
     assert_null(value(&own, "LR"));
     assert_string_equal(value(&own, "JOB_ID"), "12");
     td__texts_fini(&own);
     td__texts_fini(&t);
     td__spec_destroy(r.spec);
     td__config_destroy(c);
+}
+
+/* Jobs are told an address at which there is something, from where they are. */
+TEST(advertised)
+{
+    char own[TD_ADDRESS_BYTES], far[TD_ADDRESS_BYTES], got[TD_ADDRESS_BYTES];
+
+    td__socket_own_host(own);
+    CHECK_OK(td__socket_join(own, "40123", far));
+    const struct {
+        const char *set, *listens, *tracker, *want;
+    } CASES[] = {
+        {"data.keep_s=0", "127.0.0.1:40123", "process", "127.0.0.1:40123"},
+        {"data.keep_s=0", "0.0.0.0:40123", "process", "127.0.0.1:40123"},
+        {"data.keep_s=0", "[::]:40123", "process", "127.0.0.1:40123"},
+        {"data.keep_s=0", "0.0.0.0:40123", "docker", far},
+        {"docker.network=host", "0.0.0.0:40123", "docker", "127.0.0.1:40123"},
+        {"data.keep_s=0", "[::]:40123", "kubernetes", far},
+        {"data.keep_s=0", "10.1.2.3:6003", "slurm", "10.1.2.3:6003"},
+        {"grpc.advertise=train:6003", "0.0.0.0:51001", "kubernetes", "train:6003"},
+        {"grpc.advertise=train:6003", "0.0.0.0:51001", "process", "train:6003"},
+    };
+    for (int i = 0; i < TD_LEN(CASES); i++) {
+        td__service_config *c;
+        CHECK_OK(td__config_load(NULL, &CASES[i].set, 1, &c));
+        td__advertised(c, CASES[i].listens, CASES[i].tracker, got);
+        assert_string_equal(got, CASES[i].want);
+        td__config_destroy(c);
+    }
+    static const char *const BAD[] = {"grpc.advertise=train", "grpc.advertise='train:x'"};
+    for (int i = 0; i < TD_LEN(BAD); i++) {
+        td__service_config *c;
+        CHECK_STATUS(td__config_load(NULL, &BAD[i], 1, &c), TD_EINVAL);
+        CHECK(strstr(td_last_error(), "grpc.advertise: expected HOST:PORT"), "%s", td_last_error());
+    }
 }
 
 TEST(allow_list)
@@ -168,6 +204,7 @@ TEST(allow_list)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks), cmocka_unit_test(ranks_of_tandem),
-                                       cmocka_unit_test(shared), cmocka_unit_test(allow_list)};
+                                       cmocka_unit_test(shared), cmocka_unit_test(advertised),
+                                       cmocka_unit_test(allow_list)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

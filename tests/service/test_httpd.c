@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "net/socket.h"
 #include "rpc/httpd.h"
 #include "support/check.h"
+#include "tandem/log.h"
 
 enum { PATIENCE_MS = 10000, ROOM = 1 << 16 };
 
@@ -413,6 +415,39 @@ TEST(rates_and_connections_have_limits)
     stop();
 }
 
+static void count_errors(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    (void)part, (void)line;
+    *(int *)user += level == TD_LOG_ERROR;
+}
+
+/* The server starts with the first connection; that one waits while there are no descriptors, which
+ * is said once, and the loop sleeps. */
+TEST(the_first_connection_waits_for_descriptors)
+{
+    struct rlimit before, none;
+    int errors = 0, turns = 0;
+
+    start(NULL);
+    int fd = client(), lowest = dup(fd);
+    CHECK(lowest >= 0 && !getrlimit(RLIMIT_NOFILE, &before), "no limit");
+    close(lowest);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest;
+    td_log_set_sink(count_errors, &errors);
+    CHECK(!setrlimit(RLIMIT_NOFILE, &none), "no limit");
+    for (td__deadline until = td__deadline_in_ms(50); !td__deadline_passed(until); turns++)
+        turn();
+    CHECK(!setrlimit(RLIMIT_NOFILE, &before), "no limit");
+    td_log_set_sink(NULL, NULL);
+    CHECK_EQ_INT(errors, 1);
+    CHECK(turns < 20, "%d turns in 50 ms", turns);
+    say(fd, GET("/echo/1", ""), strlen(GET("/echo/1", "")));
+    CHECK(strstr(hear(fd, NULL), "HTTP/1.1 200"), "no answer");
+    close(fd);
+    stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +460,7 @@ int main(void)
         cmocka_unit_test(slow_readers_are_cut_off),
         cmocka_unit_test(slow_senders_are_cut_off),
         cmocka_unit_test(rates_and_connections_have_limits),
+        cmocka_unit_test(the_first_connection_waits_for_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

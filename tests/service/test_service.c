@@ -191,6 +191,12 @@ TEST(refusals)
     rig_submit_as(&RIG_ME, "{\"command\": [\"x\"], \"resources\": {\"slots\": 100}}",
                   TD_ANSWER_INVALID);
     rig_submit_as(&RIG_ME, "{\"command\": [\"x\"], \"tracker\": \"moon\"}", TD_ANSWER_INVALID);
+    rig_submit_as(&RIG_ME,
+                  "{\"command\": [\"x\"], \"image\": \"i\", \"tracker\": \"docker\", \"restarts\": "
+                  "{\"step_deadline_s\": 5}}",
+                  TD_ANSWER_INVALID);
+    CHECK(strstr(td_last_error(), "restarts.step_deadline_s: the tracker docker does not see"),
+          "%s", td_last_error());
     rig_submit_as(&RIG_ME, "{\"job\": \"model: [nonsense]\"}", TD_ANSWER_INVALID);
     int32_t job = rig_submit("{\"command\": [\"sleep\", \"600\"]}");
     assert_int_equal(td__service_cancel(rig_service, &ANN, job, NULL), TD_ANSWER_DENIED);

@@ -452,6 +452,30 @@ static void note_line(void *user, td_log_level level, td_log_part part, const ch
     snprintf(t->last, sizeof t->last, "%s", line);
 }
 
+/* What makes room for a block is modified, and the only place in the file is that of the block. */
+TEST(a_place_in_the_file_is_not_taken_while_it_is_looked_up)
+{
+    EACH_DEVICE(d)
+    {
+        td__block_cache *c = cache_of(d, 0, 1, 1);
+        td__block_set s;
+        told t = {0};
+        CHECK_OK(td__block_set_init(&s, c, 1));
+        td_log_set_sink(note_line, &t);
+        visit(d, &s, 1, 0);
+        visit(d, &s, 0, 0); /* 1 is in the file */
+        CHECK_OK(modify(&s, 0, 6));
+        CHECK_EQ_INT(visit(d, &s, 1, 0),
+                     TD_BLOCK_LEVELS); /* no room: made anew, it takes that of 0 */
+        CHECK_EQ_INT(visit(d, &s, 0, 6), TD_BLOCK_FILE);
+        CHECK_EQ_INT(visit(d, &s, 0, 6), TD_BLOCK_HOST);
+        CHECK(!t.lines, "%s", t.last); /* of a file that would be damaged */
+        td_log_set_sink(NULL, NULL);
+        td__block_set_fini(&s);
+        td__block_cache_destroy(c);
+    }
+}
+
 TEST(a_damaged_file_is_one_warning_or_the_end_of_a_modified_block)
 {
     EACH_DEVICE(d)
@@ -558,6 +582,7 @@ int main(void)
         cmocka_unit_test(what_has_no_room_passes_by),
         cmocka_unit_test(threads_share_a_cache),
         cmocka_unit_test(modified_blocks_are_not_lost),
+        cmocka_unit_test(a_place_in_the_file_is_not_taken_while_it_is_looked_up),
         cmocka_unit_test(a_damaged_file_is_one_warning_or_the_end_of_a_modified_block),
         cmocka_unit_test(a_full_disk_is_one_warning),
         cmocka_unit_test(levels_that_make_no_sense_are_refused),

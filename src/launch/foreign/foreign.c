@@ -114,12 +114,16 @@ int td__foreign_fd(const td__foreign *f)
     return f ? f->abort_fd : -1;
 }
 
-int td__foreign_aborted(td__foreign *f, int rank)
+void td__foreign_hear(td__foreign *f)
 {
     uint64_t n;
-    if (!f)
-        return -1;
     ssize_t ignored = read(f->abort_fd, &n, sizeof n);
     (void)ignored;
+}
+
+int td__foreign_aborted(const td__foreign *f, int rank)
+{
+    if (!f)
+        return -1;
     return atomic_load(&f->abort_status[rank - td__agent_spec_host(f->s)->first]);
 }

@@ -35,9 +35,13 @@ void td__foreign_destroy(td__foreign *f); /* NULL is allowed */
  * inherit, the caller's, or -1. f NULL: nothing. */
 TD_NODISCARD td_status td__foreign_rank(td__foreign *f, int rank, td__texts *env, int *fd);
 
-/* Readable when a rank has asked to be aborted (MPI_Abort), which then waits to be killed; the exit
- * status that it named, -1: it has not asked. f NULL: -1. */
+/* Readable when a rank has asked to be aborted (MPI_Abort), which then waits to be killed. f NULL:
+ * -1. */
 int td__foreign_fd(const td__foreign *f);
-int td__foreign_aborted(td__foreign *f, int rank);
+/* Readable no longer. Who calls it then looks at all ranks of the host: one that asks afterwards
+ * makes it readable again. */
+void td__foreign_hear(td__foreign *f);
+/* The exit status that the rank named, -1: it has not asked. f NULL: -1. */
+int td__foreign_aborted(const td__foreign *f, int rank);
 
 #endif

@@ -30,7 +30,10 @@
 #include "base/fail.h"
 #include "launch/foreign/foreign_impl.h"
 
-enum { OK = 200, BAD = 400, NOT_FOUND = 404, FAILED = 500 };
+enum { OK = 200, BAD = 400, NOT_FOUND = 404, FAILED = 500, KEY = 256 };
+
+/* Keys of the store: how many ranks have finished with a scope; how often one said so. */
+static const char FINISHED[] = "foreign/horovod-finished/", LEFT[] = "foreign/horovod-left/";
 
 typedef struct server {
     void *http;
@@ -64,18 +67,40 @@ static int scope_size(const td__hosts *h, const char *scope)
     return n;
 }
 
-static td_status name_key(td__foreign *f, const char *scope, const char *key, char out[256])
+static td_status join(const char *prefix, const char *name, char out[KEY])
+{
+    return snprintf(out, KEY, "%s%s", prefix, name) < KEY
+               ? TD_OK
+               : TD_FAIL(TD_EINVAL, "Horovod: the key %.60s... is too long", name);
+}
+
+/* How many ranks have finished with a scope. Asked for by every poll of a rank: a question, which
+ * changes nothing that other hosts would have to forget. */
+static td_status count_finished(td__foreign *f, const char *counter, long long *out)
+{
+    void *value = NULL;
+    size_t nbytes = 0;
+    char text[32] = "";
+    *out = 0;
+    TD_TRY(td__store_get(f->exchange.store, counter, td__deadline_in_ms(TD_EXCHANGE_ASK_MS), &value,
+                         &nbytes));
+    if (value && nbytes < sizeof text)
+        memcpy(text, value, nbytes);
+    td__free(value);
+    *out = strtoll(text, NULL, 10);
+    return TD_OK;
+}
+
+static td_status name_key(td__foreign *f, const char *scope, const char *key, char out[KEY])
 {
     int size = scope_size(&f->s->hosts, scope);
-    int64_t finished = 0;
-    if (size) { /* add, not get: the root's count, not a copy of it */
-        snprintf(out, 256, "foreign/horovod-finished/%.200s", scope);
-        TD_TRY(td__store_add(f->exchange.store, out, 0, td__deadline_in_ms(TD_EXCHANGE_ASK_MS),
-                             &finished));
-    }
-    int n = snprintf(out, 256, "foreign/horovod/%s/%lld/%s", scope,
-                     (long long)(size ? finished / size : 0), key);
-    return n < 256 ? TD_OK : TD_FAIL(TD_EINVAL, "the key %.60s is too long", key);
+    long long finished = 0;
+    TD_TRY(join(FINISHED, scope, out));
+    if (size)
+        TD_TRY(count_finished(f, out, &finished));
+    int n =
+        snprintf(out, KEY, "foreign/horovod/%s/%lld/%s", scope, size ? finished / size : 0, key);
+    return n < KEY ? TD_OK : TD_FAIL(TD_EINVAL, "Horovod: the key %.60s... is too long", key);
 }
 
 static unsigned give(td__foreign *f, const char *name, td__text *out)
@@ -94,18 +119,18 @@ static unsigned give(td__foreign *f, const char *name, td__text *out)
 
 static unsigned finish(td__foreign *f, const char *scope, const char *name)
 {
-    char counter[256], once[256];
+    char counter[KEY], once[KEY];
     int64_t n;
     td__deadline until = td__deadline_in_ms(TD_EXCHANGE_ASK_MS);
     if (!scope_size(&f->s->hosts, scope))
         return td__store_delete(f->exchange.store, name, until) ? FAILED : OK;
     /* A key, which has the round in its name, counts once, whoever says it again. */
-    snprintf(once, sizeof once, "foreign/horovod-left/%.200s", name);
+    if (join(LEFT, name, once) || join(FINISHED, scope, counter))
+        return BAD;
     if (td__store_add(f->exchange.store, once, 1, until, &n))
         return FAILED;
     if (n > 1)
         return OK;
-    snprintf(counter, sizeof counter, "foreign/horovod-finished/%.200s", scope);
     return td__store_add(f->exchange.store, counter, 1, until, &n) ? FAILED : OK;
 }
 
@@ -134,7 +159,7 @@ static unsigned answer(void *user, const char *method, const char *scope, const 
                        const void *body, size_t nbytes, td__text *out)
 {
     td__foreign *f = user;
-    char name[256];
+    char name[KEY];
     bool get = !strcmp(method, "GET");
     if (get && !strcmp(scope, "rank_and_size")) {
         give_place(f, key, out);

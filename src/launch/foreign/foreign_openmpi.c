@@ -87,7 +87,12 @@ static td_status create(td__foreign *f)
     for (int i = 0; i < h->n; i++)
         s->hosts[i] = (td__pmix_host){h->host[i].name, h->host[i].first, h->host[i].count};
     snprintf(s->name, sizeof s->name, "tandem-%.80s-%u", f->s->job, f->plan->generation);
-    snprintf(s->dir, sizeof s->dir, "%.200s/tandem-pmix-XXXXXX", tmp ? tmp : "/tmp");
+    if (snprintf(s->dir, sizeof s->dir, "%s/tandem-pmix-XXXXXX", tmp ? tmp : "/tmp") >=
+        (int)sizeof s->dir) {
+        s->dir[0] = 0;
+        return TD_FAIL(TD_EINVAL, "TMPDIR=%.60s... is too long for PMIx: at most %zu bytes", tmp,
+                       sizeof s->dir - sizeof "/tandem-pmix-XXXXXX");
+    }
     if (!mkdtemp(s->dir)) {
         td_status st = TD_FAIL(TD_EIO, "cannot make %s: %s", s->dir, strerror(errno));
         s->dir[0] = 0;

@@ -107,6 +107,8 @@ td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
     if (a->rate)
         TD_TRY_OR(st, fail, td__rates_create(a->rate, 2 * a->rate, &a->rates));
     TD_TRY_OR(st, fail, listen_all(a, c));
+    if (a->n_addresses)
+        td__service_listens(o->service, a->addresses[0]);
     *out = a;
     return TD_OK;
 fail:

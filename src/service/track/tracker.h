@@ -86,6 +86,7 @@ typedef struct td__tracker_config {
 typedef struct td__tracker_ops {
     const char *name; /* "process" */
     const char *help; /* one line */
+    bool sees_steps;  /* restarts.step_deadline_s is kept */
     TD_NODISCARD td_status (*create)(const td__tracker_config *c, td__tracker **out);
     /* All members or none. Answers by events. */
     void (*start)(td__tracker *t, const td__group *g);

@@ -26,7 +26,8 @@
 static const td__pmix_world *world;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* what follows */
 static pthread_cond_t idle = PTHREAD_COND_INITIALIZER;
-static int n_fences; /* under way */
+static int n_fences;  /* under way */
+static bool stopping; /* none begins any more */
 static struct set {
     struct set *next;
     uint64_t hash; /* of the ranks */
@@ -55,6 +56,24 @@ static bool is_good(pmix_status_t rc)
 
 /* ---- fences ---- */
 
+/* A fence uses the world until it leaves; false: the world ends. */
+static bool enter(void)
+{
+    pthread_mutex_lock(&lock);
+    bool good = !stopping;
+    n_fences += good;
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
+static void leave(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!--n_fences)
+        pthread_cond_broadcast(&idle);
+    pthread_mutex_unlock(&lock);
+}
+
 static void *run_fence(void *arg)
 {
     fence *f = arg;
@@ -66,10 +85,7 @@ static void *run_fence(void *arg)
     free(f->data);
     free(f->hosts);
     free(f);
-    pthread_mutex_lock(&lock);
-    if (!--n_fences)
-        pthread_cond_broadcast(&idle);
-    pthread_mutex_unlock(&lock);
+    leave();
     return NULL;
 }
 
@@ -100,15 +116,18 @@ static pmix_status_t fence_nb(const pmix_proc_t procs[], size_t n, const pmix_in
                               size_t n_info, char *data, size_t nbytes, pmix_modex_cbfunc_t done,
                               void *arg)
 {
-    fence *f = calloc(1, sizeof *f);
     uint64_t hash = 14695981039346656037u; /* FNV-1a over the ranks */
     pthread_t thread;
     (void)info;
     (void)n_info;
+    if (!enter())
+        return PMIX_ERR_NOT_AVAILABLE;
+    fence *f = calloc(1, sizeof *f);
     if (f)
         f->hosts = calloc((size_t)world->n_hosts, sizeof *f->hosts);
     if (!f || !f->hosts) {
         free(f);
+        leave();
         return PMIX_ERR_NOMEM;
     }
     for (int h = 0; h < world->n_hosts; h++) {
@@ -128,15 +147,14 @@ static pmix_status_t fence_nb(const pmix_proc_t procs[], size_t n, const pmix_in
     pthread_mutex_lock(&lock);
     unsigned number = count_fence(hash);
     snprintf(f->name, sizeof f->name, "pmix-%016llx-%u", (unsigned long long)hash, number);
-    bool good = number && !pthread_create(&thread, NULL, run_fence, f);
-    n_fences += good;
     pthread_mutex_unlock(&lock);
-    if (good) {
+    if (number && !pthread_create(&thread, NULL, run_fence, f)) {
         pthread_detach(thread);
         return PMIX_SUCCESS;
     }
     free(f->hosts);
     free(f);
+    leave();
     return PMIX_ERR_NOMEM;
 }
 
@@ -308,6 +326,9 @@ static int start(const td__pmix_world *w, char *text)
     pmix_proc_t proc;
     const td__pmix_host *host = &w->hosts[w->host];
     world = w;
+    pthread_mutex_lock(&lock);
+    stopping = false; /* of the generation before */
+    pthread_mutex_unlock(&lock);
     PMIX_INFO_LOAD(&info[0], PMIX_SERVER_TMPDIR, w->dir, PMIX_STRING);
     PMIX_INFO_LOAD(&info[1], PMIX_HOSTNAME, host->name, PMIX_STRING);
     pmix_status_t rc = PMIx_server_init(&requests, info, 2);
@@ -345,6 +366,7 @@ static void stop(void)
     if (!world)
         return;
     pthread_mutex_lock(&lock);
+    stopping = true;
     while (n_fences)
         pthread_cond_wait(&idle, &lock);
     pthread_mutex_unlock(&lock);
