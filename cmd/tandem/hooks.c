@@ -177,6 +177,12 @@ static td_status on_checkpoint(td__observer *o, const td__checkpoint_event *e)
     return next && next->checkpoint ? next->checkpoint(next, e) : TD_OK;
 }
 
+static td_status on_shards(td__observer *o, const td__shards_event *e)
+{
+    td__observer *next = ((td__hooks *)o)->next;
+    return next && next->shards ? next->shards(next, e) : TD_OK;
+}
+
 static td_status on_end(td__observer *o, const td__train_result *r)
 {
     td__observer *next = ((td__hooks *)o)->next;
@@ -204,6 +210,7 @@ td__observer *td__hooks_watch(td__hooks *h, const td__job_hooks *commands, const
                                   .step = on_step,
                                   .eval = on_eval,
                                   .checkpoint = on_checkpoint,
+                                  .shards = on_shards,
                                   .end = on_end,
                                   .ranks = on_ranks,
                                   .spans = on_spans},

@@ -377,6 +377,8 @@ static int train(td__training *t)
         st = td__job_run_prepare(r);
     if (!st)
         st = td__job_run_open(r);
+    if (!st)
+        st = td__training_send_shards(t);
     if (r->session.members)
         return st ? td__failure(t->args, st) : run_elastic(t);
     if (!begins(t, st, &rc)) {
@@ -434,6 +436,7 @@ static int run(const td__args *a)
             td__usage_error(a, "--faults-sweep: the number of ranks is missing: give -n 2 or more");
     else
         rc = start ? start_ranks(t, ranks) : train(t);
+    td__training_sent_shards(t, rc);
     rc = td__training_uploaded(t, rc);
     td__hooks_end(&t->hooks, rc);
     td__progress_fini(&t->progress);

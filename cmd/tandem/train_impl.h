@@ -17,10 +17,11 @@ typedef struct td__training {
     char job_path[TD__PATH];
     int rc; /* as rank 0 of elastic ranks, when it has concluded */
     td__progress progress;
-    td__hooks hooks;           /* `on` of the job */
-    struct td__mirror *mirror; /* checkpoint.upload, as rank 0 */
-    char fetched[TD__PATH];    /* --resume=URL: where it was fetched to */
-    uint64_t spread_ns;        /* when the data began to travel, or were last said to; 0: not yet */
+    td__hooks hooks;                 /* `on` of the job */
+    struct td__mirror *mirror;       /* checkpoint.upload, as rank 0 */
+    struct td__shard_sender *shards; /* the same with parallel.zero, as another */
+    char fetched[TD__PATH];          /* --resume=URL: where it was fetched to */
+    uint64_t spread_ns; /* when the data began to travel, or were last said to; 0: not yet */
 } td__training;
 
 /* The run failed, whatever the code: its input was fine. Returns the exit status. */

@@ -81,9 +81,29 @@ td__observer *td__training_upload(td__training *t, td__observer *next)
     return td__mirror_observer(t->mirror);
 }
 
+td_status td__training_send_shards(td__training *t)
+{
+    const td__train_opts *o = &t->run.session.opts;
+    td__trainer *trainer = t->run.session.trainer;
+
+    if (!o->checkpoint_upload || !trainer || !o->sync.zero)
+        return TD_OK;
+    if (td__shard_sender_create(o->checkpoint_upload, &t->shards)) {
+        fprintf(stderr, "tandem train: nothing is uploaded: %s\n", td_last_error());
+        return TD_OK;
+    }
+    return td__trainer_observe(trainer, td__shard_sender_observer(t->shards));
+}
+
+void td__training_sent_shards(td__training *t, int rc)
+{
+    td__shard_sender_finish(t->shards, rc == TD_EXIT_FAILED);
+    t->shards = NULL;
+}
+
 int td__training_uploaded(td__training *t, int rc)
 {
-    td_status st = td__mirror_finish(t->mirror);
+    td_status st = td__mirror_finish(t->mirror, rc == TD_EXIT_FAILED);
 
     t->mirror = NULL;
     if (!st)
@@ -113,6 +133,18 @@ td__observer *td__training_upload(td__training *t, td__observer *next)
 {
     (void)t;
     return next;
+}
+
+td_status td__training_send_shards(td__training *t)
+{
+    (void)t;
+    return TD_OK;
+}
+
+void td__training_sent_shards(td__training *t, int rc)
+{
+    (void)t;
+    (void)rc;
 }
 
 int td__training_uploaded(td__training *t, int rc)

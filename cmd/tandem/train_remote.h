@@ -19,6 +19,10 @@ TD_NODISCARD td_status td__training_fetch(td__training *t);
 TD_NODISCARD td_status td__training_check_urls(const td__training *t);
 /* As rank 0: an observer before `next`, if the job uploads; else `next`. */
 td__observer *td__training_upload(td__training *t, td__observer *next);
+/* Once the trainer is there, on every rank: what it holds of checkpoints is sent by itself
+ * (parallel.zero). sent: waits for that, unless the run has failed. */
+TD_NODISCARD td_status td__training_send_shards(td__training *t);
+void td__training_sent_shards(td__training *t, int rc);
 /* No longer rank 0, or over: waits for what is under way. rc, or failed if the last checkpoint did
  * not arrive. */
 int td__training_uploaded(td__training *t, int rc);

@@ -12,9 +12,11 @@
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/sha256.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/names.h"
 #include "mirror/mirror.h"
+#include "mirror/shards.h"
 #include "remote/remote.h"
 #include "remote/url.h"
 #include "run/run_dir.h"
@@ -66,41 +68,126 @@ static td_status put_text(const char *folder, const char *name, const char *text
     return td__file_out_commit(&f);
 }
 
-/* A name in state.json is one of a file beside it, nothing else. */
-static bool is_plain(const char *name)
+typedef struct getter {
+    const fetch *f;
+    const char *name; /* of the checkpoint */
+} getter;
+
+static td_status get_object(void *user, const char *object, const char *path, const char *sha256)
 {
-    return name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
+    const getter *g = user;
+    char place[TD__PATH], url[TD__URL_BYTES];
+
+    snprintf(place, sizeof place, "%s/%s", g->name, object);
+    TD_TRY(td__url_join(g->f->url, place, url));
+    return td__remote_get_file(g->f->remote, url, path, sha256, g->f->until);
 }
 
-static td_status fetch_files(const fetch *f, const char *name, const char *folder, td__text *state)
+/* Of a file that was put together: is it what it should be? */
+static td_status check_file(const char *path, const char *sha256)
 {
-    char place[TD__PATH], url[TD__URL_BYTES], path[TD__PATH];
-    json_t *root = json_loadb(state->data ? state->data : "", state->used, 0, NULL), *file;
-    json_t *files = json_object_get(root, "files");
-    const char *key;
-    td_status st =
-        json_is_object(files)
-            ? TD_OK
-            : TD_FAIL(TD_EPROTO, "%s/" TD__STATE_FILE ": damaged, or no checkpoint of ours", name);
+    uint8_t digest[TD_SHA256_BYTES];
+    char hex[TD_SHA256_HEX];
+    td__file_map m;
 
+    TD_TRY(td__file_map_open(&m, path));
+    td_status st = td__sha256_of(m.data, m.nbytes, digest);
+    td__file_map_close(&m);
+    TD_TRY(st);
+    td__sha256_hex(digest, hex);
+    return strcmp(hex, sha256) == 0
+               ? TD_OK
+               : TD_FAIL(TD_EPROTO, "%s: its sha256 is %.12s..., and should be %.12s...", path, hex,
+                         sha256);
+}
+
+/* The list of shards, if the checkpoint was sent in shards; NULL: it was sent whole. A store that
+ * may not say what is absent refuses it. */
+static td_status get_shards(const fetch *f, const char *name, json_t **out)
+{
+    char place[TD__PATH];
+    td__text text = {0};
+
+    *out = NULL;
+    snprintf(place, sizeof place, "%s/" TD__SHARDS_FILE, name);
+    td_status st = get(f, place, &text);
+    if (st == TD_EINVAL || td__remote_absent(f->remote))
+        st = TD_OK;
+    else if (!st) {
+        json_t *root = json_loadb(text.data ? text.data : "", text.used, 0, NULL);
+        const char *format = json_string_value(json_object_get(root, "format"));
+        *out = json_incref(json_object_get(root, "shards"));
+        if (!json_is_array(*out) || !format || strcmp(format, TD__SHARDS_FORMAT) != 0 ||
+            json_integer_value(json_object_get(root, "version")) != 1)
+            st = TD_FAIL(TD_EPROTO, "%s/" TD__SHARDS_FILE ": damaged, or of a newer program", name);
+        json_decref(root);
+    }
+    td__text_fini(&text);
+    return st;
+}
+
+static bool is_in_shards(const json_t *shards, const char *file)
+{
+    json_t *shard, *row;
+    size_t i, k;
+
+    json_array_foreach(shards, i, shard)
+        json_array_foreach(json_object_get(shard, "ranges"), k, row)
+    {
+        const char *of = json_string_value(json_array_get(row, 0));
+        if (of && strcmp(of, file) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The files that are in shards, anew. */
+static td_status put_together(const fetch *f, const char *name, const json_t *shards,
+                              const json_t *state, const char *folder)
+{
+    char path[TD__PATH];
+    getter g = {f, name};
+    json_t *file;
+    const char *key;
+
+    json_object_foreach(json_object_get(state, "files"), key, file)
+    {
+        if (!td__is_plain_name(key) || !is_in_shards(shards, key))
+            continue;
+        TD_TRY(td__run_dir_path(folder, key, path));
+        unlink(path);
+    }
+    return td__shards_assemble(shards, state, folder, get_object, &g);
+}
+
+static td_status fetch_files(const fetch *f, const char *name, const char *folder, json_t *root)
+{
+    char path[TD__PATH];
+    getter g = {f, name};
+    json_t *files = json_object_get(root, "files"), *shards = NULL, *file;
+    const char *key;
+    td_status st;
+
+    if (!json_is_object(files))
+        return TD_FAIL(TD_EPROTO, "%s/" TD__STATE_FILE ": damaged, or no checkpoint of ours", name);
+    TD_TRY_OR(st, done, get_shards(f, name, &shards));
+    if (shards)
+        TD_TRY_OR(st, done, put_together(f, name, shards, root, folder));
     json_object_foreach(files, key, file)
     {
         const char *sha256 = json_string_value(json_object_get(file, "sha256"));
-        if (st)
-            break;
-        if (!is_plain(key) || !sha256 || strlen(sha256) != TD_SHA256_HEX - 1) {
+        if (!td__is_plain_name(key) || !sha256 || strlen(sha256) != TD_SHA256_HEX - 1) {
             st = TD_FAIL(TD_EPROTO, "%s/" TD__STATE_FILE ": malformed list of files", name);
             break;
         }
-        snprintf(place, sizeof place, "%s/%s", name, key);
-        st = td__url_join(f->url, place, url);
-        if (!st)
-            st = td__run_dir_path(folder, key, path);
-        if (!st)
-            st = td__remote_get_file(f->remote, url, path, sha256, f->until);
+        TD_TRY_OR(st, done, td__run_dir_path(folder, key, path));
+        TD_TRY_OR(st, done,
+                  is_in_shards(shards, key) ? check_file(path, sha256)
+                                            : get_object(&g, key, path, sha256));
     }
-    json_decref(root);
-    return st ? st : put_text(folder, TD__STATE_FILE, state->data, state->used);
+done:
+    json_decref(shards);
+    return st;
 }
 
 /* The checkpoint under another name, then its own. Files that an earlier attempt has fetched are
@@ -109,6 +196,7 @@ static td_status fetch_checkpoint(const fetch *f, const char *name)
 {
     char place[TD__PATH], temp[TD__PATH], hidden[TD__STEP_NAME + 16];
     td__text state = {0};
+    json_t *root = NULL;
     td_status st;
 
     snprintf(place, sizeof place, "%s/" TD__STATE_FILE, name);
@@ -119,9 +207,12 @@ static td_status fetch_checkpoint(const fetch *f, const char *name)
         st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", temp, strerror(errno));
         goto done;
     }
-    TD_TRY_OR(st, done, fetch_files(f, name, temp, &state));
+    root = json_loadb(state.data ? state.data : "", state.used, 0, NULL);
+    TD_TRY_OR(st, done, fetch_files(f, name, temp, root));
+    TD_TRY_OR(st, done, put_text(temp, TD__STATE_FILE, state.data, state.used));
     st = td__checkpoint_put(f->checkpoints, temp, name);
 done:
+    json_decref(root);
     td__text_fini(&state);
     return st;
 }
@@ -149,6 +240,17 @@ static td_status fetch_best(const fetch *f)
     return put_text(f->checkpoints, TD__BEST_FILE, name, strlen(name));
 }
 
+/* Curves begin where the run did, and what this run goes on to send holds all of them. */
+static td_status fetch_metrics(const fetch *f, const char *dir)
+{
+    char url[TD__URL_BYTES], path[TD__PATH];
+
+    TD_TRY(td__url_join(f->url, "metrics.jsonl", url));
+    TD_TRY(td__run_dir_path(dir, "metrics.jsonl", path));
+    td_status st = td__remote_get_file(f->remote, url, path, NULL, f->until);
+    return st == TD_EINVAL || td__remote_absent(f->remote) ? TD_OK : st;
+}
+
 static td_status fetch_run(fetch *f, const char *dir)
 {
     char name[TD__STEP_NAME], path[TD__PATH], shown[512];
@@ -173,6 +275,7 @@ static td_status fetch_run(fetch *f, const char *dir)
     TD_TRY_OR(st, done, fetch_best(f));
     if (!has(f, name))
         TD_TRY_OR(st, done, fetch_checkpoint(f, name));
+    TD_TRY_OR(st, done, fetch_metrics(f, dir));
     st = put_text(f->checkpoints, TD__LATEST_FILE, name, strlen(name));
 done:
     td__text_fini(&job);

@@ -59,6 +59,29 @@ typedef struct td__checkpoint_event {
     double stalled; /* of training */
 } td__checkpoint_event;
 
+/* A part of a tensor of a checkpoint's file, and the rank that holds it. */
+typedef struct td__shard_row {
+    int rank;
+    const char *file, *tensor;
+    uint64_t first, count; /* elements of 4 bytes */
+} td__shard_row;
+
+/* Where ranks hold optimizer state or params in shards: a checkpoint that rank 0 has just written
+ * from them. Told on rank 0, with the rows of all others: *token is what sets the files of this
+ * one apart from those of another attempt, if the others are to send what they hold; then they are
+ * told too, each with its own rows, which stay as they are until it returns. */
+typedef struct td__shards_event {
+    uint64_t step, generation;
+    int rank, ranks;
+    bool last;       /* no other will follow */
+    uint32_t *token; /* at most INT32_MAX; 0: nothing is sent */
+    const td__shard_row *row;
+    int n;
+    /* Elements [first, first + count) of a row, on its rank. */
+    td_status (*read)(void *user, int row, uint64_t first, uint64_t count, float *to);
+    void *user;
+} td__shards_event;
+
 /* Where the time of a rank's steps went since the last such event, in seconds. What is missing of
  * `seconds` is comm that no compute was beside. */
 typedef struct td__rank_times {
@@ -99,6 +122,7 @@ struct td__observer {
     /* Now and then, and at the end. */
     td_status (*ranks)(td__observer *o, const td__ranks_event *e);
     td_status (*spans)(td__observer *o, const td__spans_event *e);
+    td_status (*shards)(td__observer *o, const td__shards_event *e); /* before checkpoint */
 };
 
 #endif

@@ -232,7 +232,8 @@ td_status td__sharded_begin(td__trainer *t, bool resumed)
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* What rank 0 asks for: bucket b of the params (k < 0) or of state k; or nothing more. */
+/* What rank 0 asks for: bucket b of the params (k < 0) or of state k; or nothing more: with DONE, k
+ * is the token under which all tell what they hold, or 0. */
 enum { DONE = -1, FAILED = -2 };
 typedef struct request {
     int32_t k, b;
@@ -272,8 +273,9 @@ static td_status serve(td__trainer *t, bool *saved)
     for (request q;;) {
         TD_TRY(td_broadcast(t->world.comm, &q, sizeof q, TD_U8, 0, NULL));
         *saved = q.b == DONE;
+        uint32_t token = (uint32_t)q.k;
         if (q.b < 0)
-            return TD_OK;
+            return *saved && token ? td__sharded_tell(t, false, &token) : TD_OK;
         TD_TRY(bring(t, q, NULL));
     }
 }
@@ -325,12 +327,22 @@ static td_status show_tensor(void *user, int k, int i, float **data)
     return show_in_window(s, i, s->window + (info.offset - m->begin[b]), data);
 }
 
+/* Will another checkpoint follow, as far as is known? */
+static bool is_last(const td__trainer *t)
+{
+    return t->report.finishing || td__train_at_end(t) || td__train_gives_up(t) ||
+           t->world.phase == TD_RUN_STOPPING;
+}
+
 /* The others learn what became of it, unless they cannot be reached. */
 static td_status end_stream(stream *s, td_status st)
 {
     char why[360];
+    uint32_t token = 0;
+    if (!st)
+        TD_TRY(td__sharded_tell(s->t, is_last(s->t), &token));
     if (st != TD_EIO)
-        return st ? st : ask(s, (request){-1, DONE});
+        return st ? st : ask(s, (request){(int32_t)token, DONE});
     snprintf(why, sizeof why, "%s", td_last_error());
     TD_TRY(ask(s, (request){-1, FAILED}));
     return TD_FAIL(st, "%s", why);

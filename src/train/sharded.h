@@ -30,6 +30,9 @@ TD_NODISCARD td_status td__sharded_begin(td__trainer *t, bool resumed);
 /* A checkpoint of all shards, written by rank 0 while all wait. If its disk fails, it alone gets
  * TD_EIO; *saved is false on all ranks. */
 TD_NODISCARD td_status td__sharded_save(td__trainer *t, bool best, bool *saved);
+/* Tells observers of the checkpoint what this rank holds of it; on rank 0, what the others do, and
+ * *token becomes what observers set (sharded_tell.c). Not collective. */
+TD_NODISCARD td_status td__sharded_tell(td__trainer *t, bool last, uint32_t *token);
 /* td_params_digest(), bucket by bucket. */
 TD_NODISCARD td_status td__sharded_digest(td__trainer *t, char hex[65]);
 
