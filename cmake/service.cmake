@@ -15,18 +15,6 @@ foreach(module IN ITEMS sqlite3 libcurl libnghttp2 libprotobuf-c libmicrohttpd)
 endforeach()
 
 find_program(PROTOC_C protoc-c REQUIRED)
-set(td_generated ${CMAKE_BINARY_DIR}/generated)
-
-# td_embed(OUTPUT_VARIABLE SYMBOL FILE): a C source with the file's bytes, as
-# `const unsigned char SYMBOL[]` and `const size_t SYMBOL_bytes`.
-function(td_embed variable symbol file)
-  set(source ${td_generated}/${symbol}.c)
-  add_custom_command(OUTPUT ${source}
-    COMMAND ${CMAKE_COMMAND} -DSYMBOL=${symbol} -DFILE=${file} -DOUTPUT=${source}
-      -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
-    DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
-  set(${variable} ${source} PARENT_SCOPE)
-endfunction()
 
 # td_protos(OUTPUT_VARIABLE SYMBOL FOLDER NAME=FILE...): messages in C from protoc-c, and the set of
 # descriptors for reflection, embedded as SYMBOL. NAME is the file's name for clients and imports,

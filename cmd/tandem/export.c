@@ -207,7 +207,8 @@ const td__command td__command_export = {
     .text = "The tensors have the names and shapes that PyTorch's modules of the same kind give "
             "them. An ONNX file (opset 17) and a PyTorch module take samples as the model reads "
             "them, after the job's map stages, and give what it says before softmax; the module "
-            "also has predict() for rows of tables. The number of rows is open. Each file is "
+            "also has predict() for rows of tables, images and texts as they are, and samples(), "
+            "which needs no PyTorch, for the ONNX file. The number of rows is open. Each file is "
             "written whole or not at all.",
     .examples = EXAMPLES,
     .flags = FLAGS,

@@ -24,7 +24,8 @@ typedef struct choice {
 
 typedef struct writer {
     const td__generate_opts *o;
-    td__table *sample;
+    td__table *sample;  /* as the source gives it, to fill in */
+    td__dataset *input; /* the same after the stages */
     const td__field *x;
     int64_t context, vocab, n; /* n: tokens so far */
     int32_t *tokens;           /* (context): the last ones */
@@ -158,7 +159,7 @@ static td_status next_token(td__session *s, writer *w, int32_t *out)
     int64_t last = w->n < w->context ? w->n - 1 : w->context - 1;
 
     fill_sample(w);
-    TD_TRY(td__trainer_predict(s->trainer, &w->sample->head, take_scores, w, &w->dtype, &w->row));
+    TD_TRY(td__trainer_predict(s->trainer, w->input, take_scores, w, &w->dtype, &w->row));
     *out = draw(w, w->scores + last * w->vocab);
     return TD_OK;
 }
@@ -180,9 +181,10 @@ static td_status write_all(td__session *s, writer *w, td__generate_sink sink, vo
 td_status td__generate(td__session *s, const td__generate_opts *o, td__generate_sink sink,
                        void *user)
 {
-    td__dataset *d = td__data_part(s->data, TD_PART_TEST);
+    td__dataset *d = td__data_source_part(s->data, TD_PART_TEST);
     const td__field *x = d ? &d->fields[0] : NULL;
-    writer w = {.o = o, .sample = (td__table *)d, .x = x};
+    writer w = {
+        .o = o, .sample = (td__table *)d, .input = td__data_part(s->data, TD_PART_TEST), .x = x};
     td_status st = TD_OK;
 
     if (strcmp(td__job_data(s->job)->source, "text") != 0 || !x || x->shape.ndim != 1)

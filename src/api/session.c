@@ -188,11 +188,11 @@ static td_status open_data(td__session *s)
     if (s->sample_only && !s->fit)
         return TD_FAIL(TD_EINVAL,
                        "the checkpoint has no preprocessing.json: an older program wrote it");
+    opts.fit = s->fit;
     if (s->sample_only)
-        return td__data_sample(opts.source, s->fit, &s->data);
+        return td__data_sample(&opts, &s->data);
     opts.input = s->input;
     opts.input_labelled = s->input_labelled;
-    opts.fit = s->fit;
     const td__distribute_opts spread = {.method = td__job_parallel_opts(s->job)->distribute,
                                         .comm = s->comm,
                                         .progress = s->spreading,

@@ -274,8 +274,7 @@ static td_status open_parts(td__data *d, const td__data_opts *o)
     return o->fit ? td__fit_check_fields(o->fit, any_part(d)) : TD_OK;
 }
 
-/* One stage over all parts. */
-static td_status add_map(td__data *d, const td__map_opts *o, const td__fit *fit)
+td_status td__data_add_map(td__data *d, const td__map_opts *o, const td__fit *fit)
 {
     td__map *m;
 
@@ -283,7 +282,7 @@ static td_status add_map(td__data *d, const td__map_opts *o, const td__fit *fit)
     d->maps[d->n_maps++] = m;
     for (int p = 0; p < TD_PART_COUNT; p++) {
         td__dataset *view;
-        if (!d->part[p])
+        if (!d->part[p] || (d->sample && m->def->keep))
             continue;
         TD_TRY(td__map_view(m, d->part[p], &view));
         push(d, (td__part)p, view);
@@ -310,7 +309,7 @@ static td_status scale_bytes(td__data *d)
 
     for (int f = 0; f < any->n_fields; f++)
         if (any->fields[f].dtype == TD_U8 && any->fields[f].classes == 0)
-            TD_TRY(add_map(
+            TD_TRY(td__data_add_map(
                 d, &(td__map_opts){.name = "normalize", .field = any->fields[f].name, .b = 1},
                 NULL));
     return TD_OK;
@@ -372,7 +371,7 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
             TD_TRY_OR(st, fail, add_cache(d, opts));
             cached = true;
         }
-        TD_TRY_OR(st, fail, add_map(d, &opts->maps[i], opts->fit));
+        TD_TRY_OR(st, fail, td__data_add_map(d, &opts->maps[i], opts->fit));
     }
     /* Bytes are cached as bytes: a fourth of the memory, and scaling costs little. */
     if (!cached)

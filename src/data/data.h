@@ -63,9 +63,10 @@ TD_NODISCARD td_status td__data_open(const td__data_opts *opts, td__data **out);
 /* Parts that are there already: borrowed, NULL: there is none, taken as they are. */
 TD_NODISCARD td_status td__data_of(const char *source, td__dataset *const part[TD_PART_COUNT],
                                    td__data **out);
-/* One sample of zeros, a td__table, as the test part, with the fields that samples of the fit have
- * before the stages. */
-TD_NODISCARD td_status td__data_sample(const char *source, const td__fit *fit, td__data **out);
+/* One sample as the test part, after the stages of opts, by opts->fit alone. As the source gives it
+ * (td__data_source_part) it is a td__table of zeros, to fill in; no stage drops it. Bytes that no
+ * stage has turned into numbers stay bytes, which models scale themselves. */
+TD_NODISCARD td_status td__data_sample(const td__data_opts *opts, td__data **out);
 void td__data_close(td__data *d);                       /* NULL is allowed */
 const char *td__data_source(const td__data *d);         /* "digits" */
 td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */
@@ -80,6 +81,16 @@ int td__data_fields(const td__data *d, const td__field **out);
 /* What was measured on the train part, as the text of a fit, with digests of the parts. Nothing is
  * appended for data that come from elsewhere than a source. */
 TD_NODISCARD td_status td__data_fit(td__data *d, td__text *out);
+/* How new samples are made of rows, as JSON for other programs, of data that were opened with o and
+ * its fit; src/export/samples.py does it by that, in Python:
+ *
+ *     {"source": "csv",
+ *      "options": {"window": 0, "stride": 0, "size": 0, "resize": null},
+ *      "measured": {...}, "fields": [...],    as in the fit
+ *      "stages": [{"map": "crop", "field": "x", "size": 32, "size2": 32, "pad": 4, "a": 0, "b": 0,
+ *                  "unit": null}, ...],       as they were opened, with what they measured
+ *      "targets": [...]}                      the fields after the stages */
+TD_NODISCARD td_status td__data_recipe(const td__data *d, const td__data_opts *o, td__text *out);
 /* What the source says of the columns of the train part, a line each, for people; nothing for
  * sources without columns. */
 TD_NODISCARD td_status td__data_columns(const td__data *d, td__text *out);

@@ -162,6 +162,51 @@ td_status td__data_fit(td__data *d, td__text *out)
     return st;
 }
 
+/* ---- For other programs ---------------------------------------------------------------------- */
+
+/* Numbers as the stage resolved them; its text is the caller's, who has it still. */
+static json_t *describe_stage(const td__map *m, const char *unit)
+{
+    json_t *to = m->def->save ? m->def->save(m) : json_object();
+    const td__map_opts *o = &m->opts;
+    json_t *more =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:s?}", "map", m->def->name, "field",
+                  m->in.name, "size", (json_int_t)o->size, "size2", (json_int_t)o->size2, "pad",
+                  (json_int_t)o->pad, "a", o->a, "b", o->b, "unit", unit);
+
+    if (to && more)
+        json_object_update(to, more);
+    json_decref(more);
+    return to;
+}
+
+static json_t *describe_stages(const td__data *d, const td__data_opts *o)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < d->n_maps; i++)
+        json_array_append_new(list,
+                              describe_stage(d->maps[i], i < o->n_maps ? o->maps[i].text : NULL));
+    return list;
+}
+
+td_status td__data_recipe(const td__data *d, const td__data_opts *o, td__text *out)
+{
+    const td__source_opts *s = &o->source_opts;
+    json_t *measured = json_object_get(o->fit->root, "measured");
+    json_t *root = json_pack(
+        "{s:s, s:{s:I, s:I, s:I, s:s?}, s:O, s:o, s:o}", "source", d->source, "options", "window",
+        (json_int_t)s->window, "stride", (json_int_t)s->stride, "size", (json_int_t)s->size,
+        "resize", s->resize, "fields", json_object_get(o->fit->root, "fields"), "stages",
+        describe_stages(d, o), "targets", td__fit_save_fields(d->part[TD_PART_TEST]));
+
+    if (root && measured)
+        json_object_set(root, "measured", measured);
+    td_status st = td__fit_dump(root, out);
+    json_decref(root);
+    return st;
+}
+
 /* ---- Changes --------------------------------------------------------------------------------- */
 
 static td_status part_changed(const td__data *d, td__dataset *part, const char *name,

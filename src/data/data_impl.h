@@ -19,6 +19,10 @@ struct td__data {
     char source[48];
     bool draws;      /* samples of train are others in each epoch, or nobody knows */
     bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
+    bool sample;     /* one sample to fill in: filters keep it, whatever it says */
 };
+
+/* A further stage over all parts. */
+TD_NODISCARD td_status td__data_add_map(td__data *d, const td__map_opts *o, const td__fit *fit);
 
 #endif

@@ -17,20 +17,38 @@ static td_status make_table(const td__fit *fit, td__table *t)
     return n ? TD_OK : td__fit_bad(fit, "it has no fields");
 }
 
-td_status td__data_sample(const char *source, const td__fit *fit, td__data **out)
+static td_status add_stages(td__data *d, const td__data_opts *o)
+{
+    if (o->n_maps < 0 || o->n_maps > TD__MAX_MAPS)
+        return TD_FAIL(TD_EINVAL, "%d map stages: at most %d", o->n_maps, TD__MAX_MAPS);
+    for (int i = 0; i < o->n_maps; i++)
+        TD_TRY(td__data_add_map(d, &o->maps[i], o->fit));
+    return TD_OK;
+}
+
+td_status td__data_sample(const td__data_opts *o, td__data **out)
 {
     td__table *t;
+    td__data *d = NULL;
 
     *out = NULL;
     TD_TRY(td__table_create(1, &t));
-    td_status st = make_table(fit, t);
+    td_status st = make_table(o->fit, t);
     td__dataset *const part[TD_PART_COUNT] = {[TD_PART_TEST] = &t->head};
     if (!st)
-        st = td__data_of(source, part, out);
+        st = td__data_of(o->source, part, &d);
     if (st) {
         td__table_destroy(t);
         return st;
     }
-    (*out)->owned[(*out)->n_owned++] = &t->head;
+    d->owned[d->n_owned++] = &t->head;
+    d->source_part[TD_PART_TEST] = &t->head;
+    d->sample = true;
+    st = add_stages(d, o);
+    if (st) {
+        td__data_close(d);
+        return st;
+    }
+    *out = d;
     return TD_OK;
 }

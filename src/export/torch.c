@@ -1,4 +1,5 @@
-/* torch.c -- a model as a PyTorch module: a file of Python that needs torch alone.
+/* torch.c -- a model as a PyTorch module: a file of Python. It can be imported without torch, for
+ * what stands behind it (samples.py).
  *
  * Weights are parameters (states: buffers) under their names in the safetensors file, so that
  * load_state_dict takes it. forward() is one line for each node of the graph, in its order. */
@@ -14,8 +15,12 @@ static const char HEAD[] =
     "import json\n"
     "import os\n"
     "\n"
-    "import torch\n"
-    "import torch.nn.functional as F\n"
+    "try:\n"
+    "    import torch\n"
+    "    import torch.nn.functional as F\n"
+    "    Module = torch.nn.Module\n"
+    "except ModuleNotFoundError:  # samples() does without\n"
+    "    torch, Module = None, object\n"
     "\n"
     "\n"
     "def read_safetensors(path):\n"
@@ -43,7 +48,7 @@ static const char HEAD[] =
 static const char MODULE[] =
     "\n"
     "\n"
-    "class Model(torch.nn.Module):\n"
+    "class Model(Module):\n"
     "    def __init__(self):\n"
     "        super().__init__()\n"
     "        for name, shape, trained in WEIGHTS:\n"
@@ -66,6 +71,8 @@ static const char TAIL[] =
     "\n"
     "\n"
     "def load(path=os.path.join(os.path.dirname(os.path.abspath(__file__)), FILE)):\n"
+    "    if torch is None:\n"
+    "        raise ModuleNotFoundError('the model needs PyTorch; samples() does without')\n"
     "    model = Model()\n"
     "    weights = read_safetensors(path)\n"
     "    model.load_state_dict({name: weights[name] for name, _, _ in WEIGHTS})\n"
@@ -444,6 +451,22 @@ static void add_weights(td__text *t, const td__export_node *at, int n)
     td__text_add(t, "]\n");
 }
 
+/* The data fields that forward() takes, in its order. */
+static void add_inputs(td__text *t, const td__export_node *at, int n)
+{
+    const char *between = "";
+
+    td__text_add(t, "INPUTS = [");
+    for (int i = 0; i < n; i++) {
+        if (at[i].n->op != TD_OP_INPUT)
+            continue;
+        td__text_add(t, between);
+        td__text_json(t, at[i].n->name);
+        between = ", ";
+    }
+    td__text_add(t, "]\n");
+}
+
 static td_status add_forward(td__text *t, const td__export_node *at, int n)
 {
     const td_node *first = NULL;
@@ -492,6 +515,7 @@ td_status td__export_torch(const td__export *e, const char *weights, const char 
     td__text_add(&t, "FILE = ");
     td__text_json(&t, weights);
     td__text_add(&t, "\n");
+    add_inputs(&t, at, n);
     add_weights(&t, at, n);
     td__text_add(&t, MODULE);
     td_status st = add_forward(&t, at, n);

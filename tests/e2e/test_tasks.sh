@@ -5,7 +5,7 @@
 # forecast, a program in C that trains its own graph with ranks, predictions elsewhere. The others
 # are tests of their own: a table (test_init), a folder of images (test_images), weights to begin
 # with and a longer run (test_warm_start), a GPT that generates (test_generate), PyTorch and ONNX
-# (test_export).
+# (test_export, test_export_onnx, test_export_torch).
 . "$(dirname "$0")/lib.sh"
 task() { mkdir "$dir/$1" && cd "$dir/$1" || fail "no folder for $1"; }
 
