@@ -227,9 +227,10 @@ def scale_lines(lines, to):
 
 
 def resize(plane, width, height, to_width, to_height):
-    """A plane of bytes in another size, as Pillow's BILINEAR."""
-    if Image is not None:
+    """A plane of bytes in another size: lines first, then columns, each rounded."""
+    if Image is not None:  # one axis at a time: not all versions take them in the same order
         image = Image.frombytes('L', (width, height), bytes(plane))
+        image = image.resize((to_width, height), Image.BILINEAR)
         return image.resize((to_width, to_height), Image.BILINEAR).tobytes()
     lines = [list(plane[y * width:(y + 1) * width]) for y in range(height)]
     if width != to_width:

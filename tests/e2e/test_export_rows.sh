@@ -4,11 +4,12 @@
 # What an exported module makes of rows is what `tandem predict` makes of them, by plain Python,
 # without PyTorch: cells of all kinds of columns, windows, texts, images, stages. The models are a
 # linear layer over that, at most after an embedding, so that a few lines compute them here.
+# TD_PIL_PYTHON may name a Python with Pillow, for images in files.
 . "$(dirname "$0")/lib.sh"
 . "$source/tests/e2e/export_rows.sh"
 
 cat >plain.py <<'PY'
-import importlib, json, struct, sys, warnings
+import glob, importlib, json, struct, sys, warnings
 import rows
 def weights(name, m):
     data = open(name + '_net.safetensors', 'rb').read()
@@ -45,9 +46,19 @@ for name in sys.argv[1:]:
     if units:
         outputs = [[v * units[0]['std'][0] + units[0]['mean'][0] for v in y] for y in outputs]
     rows.compare(name, outputs, not units)
+# Pillow, where it is there, and our own lines scale to the same bytes.
+for name in ('photos', 'greys', 'dots'):
+    m = importlib.import_module(name + '_net')
+    if m.Image is None:
+        print(f'{name}: no Pillow here: images in files are not read')
+        continue
+    read = m.samples(sorted(glob.glob('new_images/*.png')))
+    m.Image = None
+    assert read == m.samples(rows.images()), name
+    print(f'{name}: the same with Pillow')
 PY
 # shellcheck disable=SC2086 # names
-run 0 python3 plain.py $rows_names
+run 0 "${TD_PIL_PYTHON:-python3}" plain.py $rows_names
 cat out
 
 # Rows that tandem refuses are refused, and for the same cell.
