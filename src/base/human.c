@@ -7,29 +7,78 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Three digits with a prefix of the row. */
-static char *scaled(double v, const char *const *prefix, int n, char *buf)
+#include "base/check.h"
+
+enum { DIGITS_MOST = 4 };
+
+/* The first unit of which the largest value has fewer than `most`, or the last one. */
+static td__unit pick(double largest, const td__unit *units, int n)
 {
     int i = 0;
-    while (i + 1 < n && fabs(v) >= 999.5) {
-        v /= 1000;
+
+    while (i + 1 < n && fabs(largest) >= units[i].most * units[i].size)
         i++;
-    }
-    int digits = i == 0 && v == floor(v) ? 0 : fabs(v) < 9.995 ? 2 : fabs(v) < 99.95 ? 1 : 0;
-    snprintf(buf, TD__HUMAN, "%.*f%s", digits, v, prefix[i]);
+    td__unit u = units[i];
+    double v = fabs(largest) / u.size;
+    u.digits = u.whole && v == floor(v) ? 0 : v < 9.995 ? 2 : v < 99.95 ? 1 : 0;
+    return u;
+}
+
+td__unit td__unit_bytes(double largest)
+{
+    static const td__unit UNITS[] = {
+        {1, 999.5, " B", true, 0},      {1e3, 999.5, " kB", false, 0},
+        {1e6, 999.5, " MB", false, 0},  {1e9, 999.5, " GB", false, 0},
+        {1e12, 999.5, " TB", false, 0}, {1e15, 999.5, " PB", false, 0}};
+    return pick(largest, UNITS, TD_LEN(UNITS));
+}
+
+td__unit td__unit_si(double largest)
+{
+    static const td__unit UNITS[] = {{1, 999.5, "", true, 0},       {1e3, 999.5, " k", false, 0},
+                                     {1e6, 999.5, " M", false, 0},  {1e9, 999.5, " G", false, 0},
+                                     {1e12, 999.5, " T", false, 0}, {1e15, 999.5, " P", false, 0}};
+    return pick(largest, UNITS, TD_LEN(UNITS));
+}
+
+td__unit td__unit_seconds(double largest)
+{
+    static const td__unit UNITS[] = {{1e-6, 999.5, " us", true, 0},
+                                     {1e-3, 999.5, " ms", false, 0},
+                                     {1, 599.5, " s", false, 0},
+                                     {60, 599.5, " min", false, 0},
+                                     {3600, 1, " h", false, 0}};
+    return pick(largest, UNITS, TD_LEN(UNITS));
+}
+
+char *td__unit_text(td__unit u, double v, char buf[TD__HUMAN])
+{
+    static const double TENS[DIGITS_MOST + 1] = {1, 10, 100, 1e3, 1e4};
+    double x = v / u.size;
+    int digits = u.digits;
+
+    if (x == 0 || (u.whole && x == floor(x)))
+        digits = 0;
+    else
+        while (digits < DIGITS_MOST && fabs(x) * TENS[digits] < 9.5) /* two that say something */
+            digits++;
+    if (!isfinite(v))
+        snprintf(buf, TD__HUMAN, "?");
+    else if (x != 0 && fabs(x) * TENS[DIGITS_MOST] < 0.5)
+        snprintf(buf, TD__HUMAN, "<%.*f%s", DIGITS_MOST, 1 / TENS[DIGITS_MOST], u.name);
+    else
+        snprintf(buf, TD__HUMAN, "%.*f%s", digits, x, u.name);
     return buf;
 }
 
 char *td__human_bytes(double nbytes, char buf[TD__HUMAN])
 {
-    static const char *const PREFIX[] = {" B", " kB", " MB", " GB", " TB", " PB"};
-    return scaled(nbytes, PREFIX, 6, buf);
+    return td__unit_text(td__unit_bytes(nbytes), nbytes, buf);
 }
 
 char *td__human_si(double v, char buf[TD__HUMAN])
 {
-    static const char *const PREFIX[] = {"", " k", " M", " G", " T", " P"};
-    return scaled(v, PREFIX, 6, buf);
+    return td__unit_text(td__unit_si(v), v, buf);
 }
 
 char *td__human_count(int64_t n, char buf[TD__HUMAN])

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/human.h"
 #include "run/compare_impl.h"
 
 enum { DIGEST_SHOWN = 12, NAME_MOST = 32 };
@@ -172,7 +171,66 @@ static void ratio(char *cell, double a, double b)
         snprintf(cell, TD__COMPARE_CELL, "%.2fx", a / b);
 }
 
-void td__compare_cells(const td__compare_run *r, const td__compare_run *first,
+/* The larger one; NaN is none. */
+static void widen(double *largest, double v)
+{
+    if (isfinite(v) && v > *largest)
+        *largest = v;
+}
+
+td__compare_scale td__compare_scale_of(const td__compare_opts *o)
+{
+    double steps = 0, samples = 0, seconds = 0, nbytes = 0, memory = 0;
+
+    for (int v = 0; v < o->n / o->repeat; v++) {
+        const td__compare_run *r = td__compare_variant(o, v);
+        if (r->failed)
+            continue;
+        if (r->seconds > 0)
+            widen(&steps, r->steps / r->seconds);
+        widen(&samples, r->samples_per_second);
+        widen(&seconds, r->seconds); /* to a target is a part of them */
+        widen(&nbytes, r->step_nbytes);
+        widen(&memory, r->memory);
+    }
+    return (td__compare_scale){.first = td__compare_first(o),
+                               .steps = td__unit_si(steps),
+                               .samples = td__unit_si(samples),
+                               .seconds = td__unit_seconds(seconds),
+                               .step_nbytes = td__unit_bytes(nbytes),
+                               .memory = td__unit_bytes(memory)};
+}
+
+static double per_thread(const td__compare_run *r)
+{
+    return r->samples_per_second / (r->ranks * fmax(1, r->data.threads));
+}
+
+double td__compare_efficiency(const td__compare_opts *o, int v)
+{
+    const td__compare_run *r = td__compare_variant(o, v), *base = r;
+    bool several = false;
+
+    for (int k = 0; k < o->n / o->repeat; k++) {
+        const td__compare_run *other = td__compare_variant(o, k);
+        if (other->failed || !(other->samples_per_second > 0) || strcmp(other->what, r->what) != 0)
+            continue;
+        several = several || other->ranks != r->ranks;
+        if (other->ranks < base->ranks)
+            base = other;
+    }
+    return several && !r->failed ? per_thread(r) / per_thread(base) : (double)NAN;
+}
+
+/* A number in the unit of its column, if it is known. */
+static void number(char *cell, td__unit u, double v)
+{
+    char b[TD__HUMAN];
+    if (isfinite(v))
+        snprintf(cell, TD__COMPARE_CELL, "%s", td__unit_text(u, v, b));
+}
+
+void td__compare_cells(const td__compare_run *r, const td__compare_scale *s,
                        char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL])
 {
     char b[TD__HUMAN];
@@ -190,22 +248,18 @@ void td__compare_cells(const td__compare_run *r, const td__compare_run *first,
                  td__human_metric(space ? space + 1 : "", r->best, b));
     }
     if (r->seconds > 0)
-        snprintf(cell[3], TD__COMPARE_CELL, "%s", td__human_si(r->steps / r->seconds, b));
-    if (isfinite(r->samples_per_second))
-        snprintf(cell[4], TD__COMPARE_CELL, "%s", td__human_si(r->samples_per_second, b));
-    snprintf(cell[5], TD__COMPARE_CELL, "%s", td__human_seconds(r->seconds, b));
-    ratio(cell[6], r->samples_per_second, first->samples_per_second);
-    if (isfinite(r->step_nbytes))
-        snprintf(cell[7], TD__COMPARE_CELL, "%s", td__human_bytes(r->step_nbytes, b));
-    if (r->step_nbytes > 0 && first->step_nbytes > LESS * r->step_nbytes) {
+        number(cell[3], s->steps, r->steps / r->seconds);
+    number(cell[4], s->samples, r->samples_per_second);
+    number(cell[5], s->seconds, r->seconds);
+    ratio(cell[6], r->samples_per_second, s->first->samples_per_second);
+    number(cell[7], s->step_nbytes, r->step_nbytes);
+    if (r->step_nbytes > 0 && s->first->step_nbytes > LESS * r->step_nbytes) {
         size_t n = strlen(cell[7]);
         snprintf(cell[7] + n, TD__COMPARE_CELL - n, " (1/%.3g)",
-                 first->step_nbytes / r->step_nbytes);
+                 s->first->step_nbytes / r->step_nbytes);
     }
-    if (isfinite(r->memory))
-        snprintf(cell[8], TD__COMPARE_CELL, "%s", td__human_bytes(r->memory, b));
-    if (isfinite(r->to_target))
-        snprintf(cell[9], TD__COMPARE_CELL, "%s", td__human_seconds(r->to_target, b));
+    number(cell[8], s->memory, r->memory);
+    number(cell[9], s->seconds, r->to_target);
     if (isfinite(r->age))
         snprintf(cell[10], TD__COMPARE_CELL, "%.1f (%.0f)", r->age, r->age_most);
     if (*r->digest)
@@ -229,14 +283,14 @@ static void print_row(td__text *t, char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL
 
 void td__compare_table(td__text *t, const td__compare_opts *o)
 {
-    const td__compare_run *first = td__compare_first(o);
+    td__compare_scale scale = td__compare_scale_of(o);
     char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL];
     int width[TD__COMPARE_CELLS];
 
     for (int i = 0; i < TD__COMPARE_CELLS; i++)
         width[i] = (int)strlen(td__compare_columns[i]) - (*td__compare_columns[i] == '#');
     for (int v = 0; v < o->n / o->repeat; v++) {
-        td__compare_cells(td__compare_variant(o, v), first, cell);
+        td__compare_cells(td__compare_variant(o, v), &scale, cell);
         for (int i = 0; i < TD__COMPARE_CELLS; i++) {
             int n = (int)strlen(cell[i]);
             width[i] = n > width[i] && (i || n <= NAME_MOST) ? n : width[i];
@@ -248,7 +302,7 @@ void td__compare_table(td__text *t, const td__compare_opts *o)
     print_row(t, cell, width, NULL);
     for (int v = 0; v < o->n / o->repeat; v++) {
         const td__compare_run *r = td__compare_variant(o, v);
-        td__compare_cells(r, first, cell);
+        td__compare_cells(r, &scale, cell);
         print_row(t, cell, width, r->failed);
     }
 }

@@ -95,7 +95,7 @@ static int ranked(const page *p, int k)
 
 static void print_table(const page *p)
 {
-    const td__compare_run *first = td__compare_first(p->o);
+    td__compare_scale scale = td__compare_scale_of(p->o);
     char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL];
     const char *names[TD__COMPARE_CELLS + 3];
     td__text *t = p->t;
@@ -113,7 +113,7 @@ static void print_table(const page *p)
     td__html_head(t, names);
     for (int v = 0; v < p->n; v++) {
         const td__compare_run *r = td__compare_variant(p->o, ranked(p, v));
-        td__compare_cells(r, first, cell);
+        td__compare_cells(r, &scale, cell);
         bool winner = v == 0 && p->n > 1 && *r->metric && !r->failed && !isnan(r->best);
         td__text_add(t, winner ? "<tr class=\"best\">" : "<tr>");
         td__html_cell(t, "name", cell[0]);
@@ -245,29 +245,35 @@ static void print_ages(const page *p)
 
 static void print_variants(const page *p)
 {
-    static const char *const NAMES[] = {"variant",     "changes", "#ranks",
-                                        "#efficiency", "report",  NULL};
-    const td__compare_run *first = td__compare_first(p->o);
+    static const char *const NAMES[] = {"variant", "changes", "#ranks", "report", NULL};
+    static const char *const SCALED[] = {"variant",     "changes", "#ranks",
+                                         "#efficiency", "report",  NULL};
     char ranks[16], efficiency[24];
+    bool any = false;
 
+    for (int v = 0; v < p->n; v++)
+        any = any || isfinite(td__compare_efficiency(p->o, v));
     td__text_add(p->t, "<h2>Variants</h2>\n<div class=\"panel\"><table class=\"ranks\">\n");
-    td__html_head(p->t, NAMES);
+    td__html_head(p->t, any ? SCALED : NAMES);
     for (int v = 0; v < p->n; v++) {
         const td__compare_run *r = td__compare_variant(p->o, v);
-        double each = r->samples_per_second / r->ranks;
-        double one = first ? first->samples_per_second / first->ranks : (double)NAN;
+        double part = td__compare_efficiency(p->o, v);
         snprintf(ranks, sizeof ranks, "%d", r->ranks);
-        snprintf(efficiency, sizeof efficiency, "%.0f %%", 100 * each / one);
+        snprintf(efficiency, sizeof efficiency, "%.0f %%", 100 * part);
         td__text_add(p->t, "<tr>");
         td__html_cell(p->t, "name", r->name);
         td__html_cell(p->t, "sub", *r->what ? r->what : "the unchanged job");
         td__html_cell(p->t, "n", ranks);
-        td__html_cell(p->t, "n", !r->failed && isfinite(each / one) ? efficiency : "");
+        if (any)
+            td__html_cell(p->t, "n", isfinite(part) ? efficiency : "");
         print_link(p, r);
         td__text_add(p->t, "</tr>\n");
     }
-    td__text_add(p->t, "</table></div>\n<p class=\"sub\">Efficiency: samples per second and rank, "
-                       "against the first variant.</p>\n");
+    td__text_add(p->t, "</table></div>\n");
+    if (any)
+        td__text_add(p->t,
+                     "<p class=\"sub\">Efficiency: samples per second and compute thread, "
+                     "relative to the variant with the same changes on the fewest ranks.</p>\n");
 }
 
 td_status td__compare_page(const td__compare_opts *o, const char *path)

@@ -258,17 +258,17 @@ static void print_layers(td__text *t, const td__report_opts *o)
 }
 
 /* How often memory was asked for, and how often that cost a call to the system. */
-static void print_pool(td__text *t, const td__report_data *d)
+static void print_pool(td__text *t, const td__report_data *d, td__unit unit)
 {
     char value[TD__HUMAN], note[160];
     snprintf(note, sizeof note, "of device %s at most", d->device);
     td__text_add(t, "<tr>");
     td__html_cell(t, "name", note);
-    td__html_cell(t, "n", td__human_bytes(d->device_peak, value));
+    td__html_cell(t, "n", td__unit_text(unit, d->device_peak, value));
     snprintf(note, sizeof note,
              "%.0f blocks requested, %.0f of them reused; %.0f released, %s idle",
              d->device_requests, d->device_reused, d->device_released,
-             td__human_bytes(d->device_idle, value));
+             td__unit_text(unit, d->device_idle, value));
     td__html_cell(t, "sub", note);
     td__text_add(t, "</tr>\n");
 }
@@ -277,12 +277,16 @@ static void print_pool(td__text *t, const td__report_data *d)
 static void print_samples(td__text *t, const td__block_counters *c)
 {
     char value[TD__HUMAN], note[160];
+    double most = 0;
+    for (int l = 0; l < TD_BLOCK_LEVELS; l++)
+        most = fmax(most, (double)c->used[l]);
+    td__unit unit = td__unit_bytes(most);
     for (int l = 0; l < TD_BLOCK_LEVELS; l++) {
         snprintf(note, sizeof note, "samples kept, %s level",
                  td__block_level_name((td__block_level)l));
         td__text_add(t, "<tr>");
         td__html_cell(t, "name", note);
-        td__html_cell(t, "n", td__human_bytes((double)c->used[l], value));
+        td__html_cell(t, "n", td__unit_text(unit, (double)c->used[l], value));
         snprintf(note, sizeof note, "%.1f %% of the samples were found here",
                  100 * td__block_hit_rate(c, (td__block_level)l));
         td__html_cell(t, "sub", note);
@@ -307,30 +311,32 @@ static void print_memory(td__text *t, const td_memory_plan *m, const td__report_
 
     if (!m->total)
         return;
+    td__unit unit = td__unit_bytes(fmax(fmax((double)m->total, (double)m->activations_unshared),
+                                        fmax(d->memory_peak, d->device_peak)));
     td__text_add(t, "<div><h2>Memory of one compute thread</h2>\n<div class=\"panel\"><table>\n");
     for (int i = 0; i < TD_LEN(rows); i++) {
         if (!rows[i].nbytes)
             continue;
         td__text_add(t, "<tr>");
         td__html_cell(t, "name", rows[i].name);
-        td__html_cell(t, "n", td__human_bytes((double)rows[i].nbytes, value));
+        td__html_cell(t, "n", td__unit_text(unit, (double)rows[i].nbytes, value));
         td__html_bar(t, (double)rows[i].nbytes / (double)m->total);
         td__text_add(t, "</tr>\n");
     }
     td__text_add(t, "<tr class=\"sum\"><td>total</td>");
-    td__html_cell(t, "n", td__human_bytes((double)m->total, value));
+    td__html_cell(t, "n", td__unit_text(unit, (double)m->total, value));
     td__text_add(t, "<td></td></tr>\n<tr><td class=\"sub\">activations without reuse</td>");
-    td__html_cell(t, "n", td__human_bytes((double)m->activations_unshared, value));
+    td__html_cell(t, "n", td__unit_text(unit, (double)m->activations_unshared, value));
     td__text_add(t, "<td></td></tr>\n");
     if (d->memory_peak > 0) {
         td__text_printf(t, "<tr><td class=\"sub\">peak of the process of rank %.0f</td>",
                         d->memory_rank);
-        td__html_cell(t, "n", td__human_bytes(d->memory_peak, value));
+        td__html_cell(t, "n", td__unit_text(unit, d->memory_peak, value));
         td__text_printf(t, "<td class=\"sub\">planned %s</td></tr>\n",
-                        td__human_bytes(d->memory_planned, value));
+                        td__unit_text(unit, d->memory_planned, value));
     }
     if (d->device[0])
-        print_pool(t, d);
+        print_pool(t, d, unit);
     if (d->keeps_samples)
         print_samples(t, &d->kept);
     td__text_add(t, "</table></div></div>\n");
@@ -354,25 +360,27 @@ static td_status print_times(td__text *t, const td__report_data *d)
     if (!d->seconds.n)
         return TD_OK;
     TD_TRY(td__column_quantiles(&d->seconds, Q, 2, q));
+    td__unit unit = td__unit_seconds(fmax(seconds, fmax(d->eval_seconds, d->checkpoint_seconds)));
     td__text_add(t, "<div><h2>Times</h2>\n<div class=\"panel\"><table>\n");
     snprintf(note, sizeof note, "%d steps", d->step.n);
-    time_row(t, "training", td__human_seconds(seconds, value), note);
+    time_row(t, "training", td__unit_text(unit, seconds, value), note);
     if (isfinite(q[0])) {
-        snprintf(note, sizeof note, "95 %% take at most %s", td__human_seconds(q[1], other));
-        time_row(t, "step, median", td__human_seconds(q[0], value), note);
+        td__unit step = td__unit_seconds(q[1]); /* another quantity than sums over the run */
+        snprintf(note, sizeof note, "95 %% take at most %s", td__unit_text(step, q[1], other));
+        time_row(t, "step, median", td__unit_text(step, q[0], value), note);
     }
     snprintf(note, sizeof note, "%.1f %% of training", seconds > 0 ? 100 * wait / seconds : 0);
-    time_row(t, "waiting for data", td__human_seconds(wait, value), note);
+    time_row(t, "waiting for data", td__unit_text(unit, wait, value), note);
     if (d->n_evals) {
         snprintf(note, sizeof note, "%d time%s", d->n_evals, d->n_evals > 1 ? "s" : "");
-        time_row(t, "validation", td__human_seconds(d->eval_seconds, value), note);
+        time_row(t, "validation", td__unit_text(unit, d->eval_seconds, value), note);
     }
     if (d->n_checkpoints) {
         snprintf(note, sizeof note, "%d of %s, in the background", d->n_checkpoints,
                  td__human_bytes(d->checkpoint_bytes, other));
-        time_row(t, "checkpoints", td__human_seconds(d->checkpoint_seconds, value), note);
+        time_row(t, "checkpoints", td__unit_text(unit, d->checkpoint_seconds, value), note);
         time_row(t, "training paused for checkpoints",
-                 td__human_seconds(d->checkpoint_stalled, value), "");
+                 td__unit_text(unit, d->checkpoint_stalled, value), "");
     }
     td__text_add(t, "</table></div></div>\n");
     return TD_OK;
@@ -382,6 +390,11 @@ static int by_total(const void *a, const void *b)
 {
     const td_node_time *x = *(const td_node_time *const *)a, *y = *(const td_node_time *const *)b;
     return x->total_ns < y->total_ns ? 1 : x->total_ns > y->total_ns ? -1 : x > y ? 1 : -1;
+}
+
+static double mean_seconds(const td_node_time *r)
+{
+    return (double)r->total_ns * 1e-9 / (double)(r->calls ? r->calls : 1);
 }
 
 static td_status print_profile(td__text *t, const td__report_opts *o)
@@ -399,6 +412,10 @@ static td_status print_profile(td__text *t, const td__report_opts *o)
     for (int i = 0; i < o->n_profile; i++)
         rows[i] = &o->profile[i];
     qsort(rows, (size_t)o->n_profile, sizeof(td_node_time *), by_total);
+    double most = 0;
+    for (int i = 0; i < o->n_profile && i < MOST_NODES; i++)
+        most = fmax(most, mean_seconds(rows[i]));
+    td__unit unit = td__unit_seconds(most);
     td__text_add(
         t, "<h2>Where the time goes</h2>\n<div class=\"panel\"><table><tr><th>node</th>"
            "<th>operator</th><th>kernel</th><th class=\"n\">calls</th>"
@@ -411,9 +428,7 @@ static td_status print_profile(td__text *t, const td__report_opts *o)
         td__html_cell(t, NULL, r->op);
         td__html_cell(t, NULL, r->impl ? r->impl : "");
         td__html_cell(t, "n", td__human_count((int64_t)r->calls, value));
-        td__html_cell(t, "n",
-                      td__human_seconds(
-                          (double)r->total_ns * 1e-9 / (double)(r->calls ? r->calls : 1), value));
+        td__html_cell(t, "n", td__unit_text(unit, mean_seconds(r), value));
         snprintf(value, sizeof value, "%.1f %%", 100 * part);
         td__html_cell(t, "n", value);
         td__html_bar(t, part);

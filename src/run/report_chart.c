@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MOST_POINTS = 240, WIDTH = 640, HEIGHT = 260, LEFT = 58, RIGHT = 14, TOP = 10, BOTTOM = 30 };
+enum { MOST_POINTS = 240, WIDTH = 640, HEIGHT = 260, LEFT = 58, RIGHT = 14, TOP = 22, BOTTOM = 30 };
 enum { MOST_TICKS = 12 };
 
 typedef enum by { BY_STEP, BY_SECOND, BY_RATE } by;
@@ -177,7 +177,7 @@ static void print_axes(td__text *t, const axis *x, const axis *y, const char *y_
                     WIDTH - RIGHT);
     td__text_printf(t, "<text class=\"ty\" x=\"%d\" y=\"%d\">%s</text>\n", WIDTH - RIGHT,
                     HEIGHT - BOTTOM - 6, BY[what].axis);
-    td__text_printf(t, "<text x=\"%d\" y=\"%d\">", LEFT + 4, TOP + 10);
+    td__text_printf(t, "<text x=\"%d\" y=\"%d\">", LEFT, TOP - 10); /* above all curves */
     td__text_html(t, y_title);
     td__text_add(t, "</text>\n");
 }

@@ -1,6 +1,7 @@
 /* report_pipeline.c -- see pipeline_report.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/human.h"
@@ -49,7 +50,7 @@ static void print_card(td__text *t, double share, const char *label)
     td__html_card(t, value, label);
 }
 
-static void print_run(td__text *t, const td__pipeline_span *s, double all)
+static void print_run(td__text *t, const td__pipeline_span *s, double all, td__unit unit)
 {
     double scale = (WIDTH - LEFT) / all, x = LEFT + s->begin * scale;
     double w = (s->end - s->begin) * scale, y = s->stage * (double)(ROW + GAP);
@@ -59,7 +60,7 @@ static void print_run(td__text *t, const td__pipeline_span *s, double all)
                     "stroke=\"#fff\" stroke-width=\"0.4\"><title>stage %d, chunk %d: %s of "
                     "micro-batch %d, %s</title></rect>",
                     x, y, w, ROW, COLOURS[s->phase], s->stage, s->chunk, PHASES[s->phase],
-                    s->micro_batch, td__human_seconds(s->end - s->begin, took));
+                    s->micro_batch, td__unit_text(unit, s->end - s->begin, took));
     if (w > LEAST_TEXT)
         td__text_printf(t,
                         "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\" fill=\"#fff\" "
@@ -69,11 +70,14 @@ static void print_run(td__text *t, const td__pipeline_span *s, double all)
 
 static void print_diagram(td__text *t, const td__pipeline_report *r)
 {
-    double all = 0;
-    for (int i = 0; i < r->n_spans; i++)
+    double all = 0, longest = 0;
+    for (int i = 0; i < r->n_spans; i++) {
         all = r->span[i].end > all ? r->span[i].end : all;
+        longest = fmax(longest, r->span[i].end - r->span[i].begin);
+    }
     if (!(all > 0))
         return;
+    td__unit unit = td__unit_seconds(longest);
     td__text_printf(t,
                     "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"when stages ran which "
                     "micro-batch\">\n",
@@ -85,7 +89,7 @@ static void print_diagram(td__text *t, const td__pipeline_report *r)
                         "fill=\"currentColor\" fill-opacity=\"0.07\"/>\n",
                         s * (ROW + GAP) + ROW - 8, s, LEFT, s * (ROW + GAP), WIDTH - LEFT, ROW);
     for (int i = 0; i < r->n_spans; i++)
-        print_run(t, &r->span[i], all);
+        print_run(t, &r->span[i], all, unit);
     td__text_add(t, "</svg>\n<p class=\"sub\">");
     for (int k = 0; k < 3; k++)
         td__text_printf(t, "<span style=\"color:%s\">&#9632;</span> %s &nbsp; ", COLOURS[k],
@@ -106,10 +110,14 @@ void td__html_pipeline(td__text *t, const td__pipeline_report *r)
     print_diagram(t, r);
     td__text_add(t, "<table><tr><th>stage</th><th class=\"n\">peak memory</th>"
                     "<th class=\"n\">idle</th><th></th></tr>\n");
+    double most = 0;
+    for (int s = 0; s < r->stages; s++)
+        most = r->peak[s] > most ? r->peak[s] : most;
+    td__unit unit = td__unit_bytes(most);
     for (int s = 0; s < r->stages; s++) {
         char text[TD__HUMAN];
         td__text_printf(t, "<tr><td>%d</td>", s);
-        td__html_cell(t, "n", r->peak[s] > 0 ? td__human_bytes(r->peak[s], text) : "");
+        td__html_cell(t, "n", r->peak[s] > 0 ? td__unit_text(unit, r->peak[s], text) : "");
         snprintf(text, sizeof text, "%.1f %%", 100 * r->idle[s]);
         td__html_cell(t, "n", text);
         td__html_bar(t, r->idle[s]);

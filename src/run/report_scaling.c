@@ -177,10 +177,11 @@ static void print_cards(td__text *t, const td__report_data *d, const td__scaling
 {
     char value[TD__HUMAN], other[TD__HUMAN], label[96];
 
+    td__unit unit = td__unit_seconds(s->p95_s);
     td__text_add(t, "<div class=\"cards\">\n");
     snprintf(label, sizeof label, "step, median (95 %% within %s)",
-             td__human_seconds(s->p95_s, other));
-    td__html_card(t, td__human_seconds(s->step_s, value), label);
+             td__unit_text(unit, s->p95_s, other));
+    td__html_card(t, td__unit_text(unit, s->step_s, value), label);
     td__html_card(t, td__human_si(s->samples_per_second, value), "samples per second, all ranks");
     snprintf(value, sizeof value, "%.2fx", s->speedup);
     snprintf(label, sizeof label, "speed-up on %d ranks%s", d->n_ranks,
@@ -217,7 +218,29 @@ static void print_source(td__text *t, const td__report_data *d, const td__baseli
     td__text_add(t, "</p>\n");
 }
 
-static void print_rank(td__text *t, const td__report_data *d, int r)
+/* Of the last three columns. */
+typedef struct units {
+    td__unit sent, memory, delay;
+} units;
+
+static double sent_by(const td__report_data *d, int r)
+{
+    return d->rank[r].times.nbytes / fmax(1, d->ranked_steps);
+}
+
+static units units_of(const td__report_data *d)
+{
+    double sent = 0, memory = 0, delay = 0;
+
+    for (int r = 0; r < d->n_ranks && r < MOST_RANKS; r++) {
+        sent = fmax(sent, sent_by(d, r));
+        memory = fmax(memory, d->rank[r].times.memory);
+        delay = fmax(delay, d->rank[r].blame);
+    }
+    return (units){td__unit_bytes(sent), td__unit_bytes(memory), td__unit_seconds(delay)};
+}
+
+static void print_rank(td__text *t, const td__report_data *d, const units *u, int r)
 {
     const td__rank_times *k = &d->rank[r].times;
     double part[TD_LEN(PARTS)], seconds = k->seconds > 0 ? k->seconds : 1;
@@ -234,9 +257,9 @@ static void print_rank(td__text *t, const td__report_data *d, int r)
         snprintf(value, sizeof value, "%.1f %%", 100 * part[i] / seconds);
         td__html_cell(t, "n", value);
     }
-    td__html_cell(t, "n", td__human_bytes(k->nbytes / fmax(1, d->ranked_steps), value));
-    td__html_cell(t, "n", td__human_bytes(k->memory, value));
-    td__html_cell(t, "n", td__human_seconds(d->rank[r].blame, value));
+    td__html_cell(t, "n", td__unit_text(u->sent, sent_by(d, r), value));
+    td__html_cell(t, "n", td__unit_text(u->memory, k->memory, value));
+    td__html_cell(t, "n", td__unit_text(u->delay, d->rank[r].blame, value));
     td__text_add(t, "</tr>\n");
 }
 
@@ -252,8 +275,9 @@ static void print_ranks(td__text *t, const td__report_data *d)
                         PARTS[i].name);
     td__text_add(t, "</p>\n<div class=\"panel\"><table class=\"ranks\">\n");
     td__html_head(t, NAMES);
+    units u = units_of(d);
     for (int r = 0; r < d->n_ranks && r < MOST_RANKS; r++)
-        print_rank(t, d, r);
+        print_rank(t, d, &u, r);
     if (d->n_ranks > MOST_RANKS)
         td__text_printf(t, "<tr><td colspan=\"10\" class=\"sub\">and %d more</td></tr>\n",
                         d->n_ranks - MOST_RANKS);

@@ -121,6 +121,7 @@ static void print_axes(td__text *t, double all, int most)
 {
     char value[TD__HUMAN];
     int every = most > 5 ? (most + 4) / 5 : 1;
+    td__unit unit = td__unit_seconds(all);
 
     for (int k = 0; k <= most; k += every)
         td__text_printf(t,
@@ -130,7 +131,7 @@ static void print_axes(td__text *t, double all, int most)
     for (int i = 0; i <= 5; i++)
         td__text_printf(t, "<text class=\"%s\" x=\"%.1f\" y=\"%d\">%s</text>\n",
                         i == 5 ? "ty" : "tx", place_x(i * all / 5, all), HEIGHT - BOTTOM + 16,
-                        i ? td__human_seconds(i * all / 5, value) : "0");
+                        i ? td__unit_text(unit, i * all / 5, value) : "0");
     td__text_printf(t,
                     "<text x=\"%d\" y=\"%d\">ranks</text><text class=\"ty\" x=\"%d\" y=\"%d\">"
                     "time since the start</text>\n",
@@ -194,9 +195,13 @@ static void print_table(td__text *t, const timeline *l)
     static const char *const NAMES[] = {"#after", "what happened", "#no step for", NULL};
     int shown = 0, first = l->n;
     char value[TD__HUMAN];
+    double wait = 0;
 
     while (first > 0 && shown < MOST_ROWS)
         shown += !l->all[--first].hidden;
+    for (int i = first; i < l->n; i++)
+        wait = l->all[i].hidden ? wait : fmax(wait, l->all[i].wait);
+    td__unit after = td__unit_seconds(l->all[l->n - 1].at), still = td__unit_seconds(wait);
     td__text_add(t, "<div class=\"panel\"><table class=\"events\">\n");
     td__html_head(t, NAMES);
     for (int i = first; i < l->n; i++) {
@@ -204,9 +209,9 @@ static void print_table(td__text *t, const timeline *l)
         if (e->hidden)
             continue;
         td__text_add(t, e->lost ? "<tr class=\"lost\">" : "<tr>");
-        td__html_cell(t, "n", td__human_seconds(e->at, value));
+        td__html_cell(t, "n", td__unit_text(after, e->at, value));
         td__html_cell(t, "sub", e->text);
-        td__html_cell(t, "n", e->wait >= 0 ? td__human_seconds(e->wait, value) : "");
+        td__html_cell(t, "n", e->wait >= 0 ? td__unit_text(still, e->wait, value) : "");
         td__text_add(t, "</tr>\n");
     }
     td__text_add(t, "</table></div>\n");

@@ -72,6 +72,33 @@ assert len({r["digest"] for r in d["runs"]}) == 1, d
 assert [r["nbytes_per_step"] > 0 for r in d["runs"]] == [False, False, True, True], d
 END
 
+# Efficiency is that of a thread, relative to the same variant on the fewest ranks, wherever that
+# stands, and of nothing else; every column has one unit.
+run 0 "$tandem" compare job.yaml --ranks 2,1 --vary train.batch=16,64 --threads 1 --out scaled \
+    --set train.steps=4
+python3 - <<'END' || fail "efficiency and units: $(cat out)"
+import json, re
+rows = lambda page: [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in
+                     re.search(r"<h2>Variants.*?</table>", page, re.S)[0].split("<tr>")[1:]]
+page = open("scaled/compare.html").read()
+runs = {r["variant"]: r for r in json.load(open("scaled/compare.json"))["runs"]}
+shown = {row[0]: row[3] for row in rows(page) if row}
+assert list(shown) == list(runs) and len(runs) == 4, (shown, list(runs))
+each = lambda name: runs[name]["samples_per_second"] / runs[name]["ranks"]
+for name, text in shown.items():
+    want = 100 * each(name) / each(name.replace("n=2", "n=1"))
+    assert abs(float(text.rstrip(" %")) - want) <= 0.51, (name, text, want)
+assert shown["batch=16+n=1"] == shown["batch=64+n=1"] == "100 %", shown
+assert "fficiency" not in open("two/compare.html").read()
+lines = [re.split(r" {2,}", l.strip()) for l in open("out").read().splitlines()]
+head = next(l for l in lines if l[0] == "variant")
+lines = [l for l in lines if l[0] in runs]
+for name in ["steps/s", "samples/s", "time", "B/step", "memory", "to target"]:
+    column = [l[head.index(name)] for l in lines]
+    units = {re.sub(r" \(.*|[0-9.<]", "", c) for c in column}
+    assert len(column) == 4 and len(units) == 1, (name, column)
+END
+
 # --- Every named variant runs on several ranks ---------------------------------------------------
 names=$(sed -n 's/^TD_VARIANT("\([^"]*\)".*/\1/p' "$source/cmd/tandem/variants.def" | paste -sd,)
 run 0 "$tandem" compare job.yaml --sync "$names" -n 2 --out named --set train.steps=6

@@ -403,6 +403,27 @@ TEST(people_s_numbers)
         assert_string_equal(td__human_bytes(BYTES[i].v, b), BYTES[i].want);
     for (int i = 0; i < TD_LEN(SECONDS); i++)
         assert_string_equal(td__human_seconds(SECONDS[i].v, b), SECONDS[i].want);
+    static const struct { /* a value in the unit of a column, by the largest in it */
+        td__unit (*unit)(double largest);
+        double largest, v;
+        const char *want;
+    } COLUMN[] = {{td__unit_bytes, 123456789, 123456789, "123 MB"},
+                  {td__unit_bytes, 123456789, 4567890, "4.6 MB"},
+                  {td__unit_bytes, 123456789, 56789, "0.057 MB"},
+                  {td__unit_bytes, 123456789, 12, "<0.0001 MB"},
+                  {td__unit_bytes, 123456789, 0, "0 MB"},
+                  {td__unit_bytes, 999, 7, "7 B"},
+                  {td__unit_bytes, 1500, NAN, "?"},
+                  {td__unit_si, 12345, 678, "0.68 k"},
+                  {td__unit_seconds, 12.34, 0.0412, "0.041 s"},
+                  {td__unit_seconds, 0.5, 0.0000005, "0.0005 ms"},
+                  {td__unit_seconds, 599, 60, "60 s"},
+                  {td__unit_seconds, 650, 60, "1.0 min"},
+                  {td__unit_seconds, 7300 * 10, 7300, "2.0 h"}};
+    for (int i = 0; i < TD_LEN(COLUMN); i++) {
+        td__unit_text(COLUMN[i].unit(COLUMN[i].largest), COLUMN[i].v, b);
+        CHECK(strcmp(b, COLUMN[i].want) == 0, "column %d: %s", i, b);
+    }
     assert_string_equal(td__human_count(1234567, b), "1,234,567");
     assert_string_equal(td__human_count(-123, b), "-123");
     assert_string_equal(td__human_count(INT64_MIN, b), "-9,223,372,036,854,775,808");
