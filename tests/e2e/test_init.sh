@@ -23,6 +23,7 @@ has 'label: kind # what is predicted; 3 different values'
 has 'missing: mean'
 has 'optimizer: {name: adamw, lr: 0.003'
 has 'micro_batches: 8 '
+has 'shuffle: uniform # every order'
 run 0 "$tandem" check job.yaml -q
 run 0 "$tandem" train job.yaml --set train.epochs=6
 want=$(digest)
@@ -73,6 +74,12 @@ for between in ';' '|'; do
     run 0 "$tandem" check other.yaml
     has 'price'
 done
+
+# Where the orders of samples are too many to tell, their places are drawn the fast way.
+awk 'BEGIN { print "a,y"; for (i = 0; i < 150000; i++) print i % 977 "," i % 3 }' >long.csv
+run 0 "$tandem" init long.csv -o long.yaml
+! grep shuffle long.yaml || fail "150,000 rows in a uniform order"
+run 0 "$tandem" check long.yaml -q
 
 # Words to classify, and a text to continue.
 awk 'BEGIN { for (i = 0; i < 200; i++) { k = i % 2

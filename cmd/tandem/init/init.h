@@ -19,7 +19,7 @@ typedef struct td__init {
 
 /* The sizes of training for so many samples of the train part. */
 typedef struct td__init_sizes {
-    int64_t batch, micro_batches, epochs, steps, warmup;
+    int64_t samples, batch, micro_batches, epochs, steps, warmup;
 } td__init_sizes;
 td__init_sizes td__init_size(int64_t samples, int64_t most_batch, int64_t want_steps);
 
