@@ -1,13 +1,54 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Test labels: slow
-# What newcomers come for, each from an empty folder: a text to classify, a time series to
-# forecast, a program in C that trains its own graph with ranks, predictions elsewhere. The others
-# are tests of their own: a table (test_init), a folder of images (test_images), weights to begin
+# What newcomers come for, each from an empty folder: a table to classify, a text to classify, a
+# time series to forecast, a program in C that trains its own graph with ranks, predictions
+# elsewhere. The others are tests of their own: a folder of images (test_images), weights to begin
 # with and a longer run (test_warm_start), a GPT that generates (test_generate), PyTorch and ONNX
 # (test_export).
 . "$(dirname "$0")/lib.sh"
 task() { mkdir "$dir/$1" && cd "$dir/$1" || fail "no folder for $1"; }
+
+# --- My CSV to predictions: init, train, predict new rows, eval ----------------------------------
+task table
+# rows FIRST LAST: plans by minutes, with gaps, a category and a label
+rows() {
+    awk -v from="$1" -v to="$2" 'BEGIN { srand(11); split("north south east west", region)
+        for (i = 0; i < to; i++) { m = int(600 * rand()); r = region[1 + int(4 * rand())]
+            gap = rand()
+            if (i >= from) printf "%d,%s,%s,%s\n", 1000 + i, gap < 0.03 ? "" : m, r,
+                m < 120 ? "basic" : m < 350 ? "plus" : "pro" } }'
+}
+{ echo 'id,minutes,region,plan'; rows 0 1500; } >customers.csv
+run 0 "$tandem" init customers.csv
+grep -q 'label: plan' job.yaml || fail "another label: $(cat job.yaml)"
+run 0 "$tandem" check job.yaml -q
+run 0 "$tandem" train job.yaml --set train.epochs=20
+grep -Eq 'test accuracy  (100.00|9[0-9]\...) %' out || fail "it does not learn"
+# New rows: without the label, one with an unseen region, one without minutes, columns as they come.
+cat >new.csv <<'END'
+region,minutes,id
+south,20,1
+west,230,2
+atlantis,590,3
+north,,4
+END
+run 0 "$tandem" predict job.yaml --input new.csv -o said.csv
+has "new.csv:4: column 'region' is 'atlantis'.*read as \"other\""
+[ "$(wc -l <said.csv)" = 5 ] || fail "not a line for each row: $(cat said.csv)"
+[ "$(sed -n 2,4p said.csv | cut -d , -f 2 | xargs)" = "basic plus pro" ] || fail "$(cat said.csv)"
+sed 1d said.csv | cut -d , -f 3- | awk -F , '{ s = 0; for (i = 1; i <= NF; i++) s += $i
+    if (NF != 3 || s < 0.999 || s > 1.001) exit 1 }' || fail "no probabilities: $(cat said.csv)"
+# Rows with labels that came later measure the run; it is right in most of them, line by line too.
+{ echo 'id,minutes,region,plan'; rows 1500 1700; } >later.csv
+run 0 "$tandem" eval job.yaml --input later.csv --scores
+has 'plus'
+accuracy=$(grep -o 'accuracy *[0-9.]*' out | head -n 1 | grep -o '[0-9.]*$')
+run 0 "$tandem" predict job.yaml --input later.csv -o later-said.csv
+paste -d , <(cut -d , -f 4 later.csv) <(cut -d , -f 2 later-said.csv) | sed 1d |
+    awk -F , -v told="$accuracy" '{ right += $1 == $2; n++ }
+        END { share = 100 * right / n; exit !(n == 200 && share > 90 && share - told < 0.01 &&
+            told - share < 0.01) }' || fail "eval says $accuracy %, predictions say another"
 
 # --- Text classification: sentences with a label, new sentences without ---------------------------
 task text

@@ -87,6 +87,48 @@ has 'model.freeze: nothing is left to train'
 run 2 "$tandem" train job.yaml --run-dir x --set model.fresh=linear2
 has 'model.fresh: needs model.from'
 
+# Fine-tuning on other data than the weights came from: 40 rows of another table, with classes
+# that depend on what the first table taught (the quadrant of a point, in two of twelve columns).
+# Means, deviations and class names are those of the new data; the rest of the model stays.
+points() { # SEED ROWS SHIFT CLASSES
+    awk -v seed="$1" -v n="$2" -v shift="$3" -v classes="$4" 'BEGIN { srand(seed)
+        print "a,b,c,d,e,f,g,h,i,j,k,l,kind"; split(classes, name)
+        for (i = 0; i < n; i++) { a = 4 * rand() - 2; b = 4 * rand() - 2
+            printf "%.4f,%.4f", a + shift, b + shift
+            for (k = 0; k < 10; k++) printf ",%.4f", 4 * rand() - 2 + shift
+            print "," name[1 + (a > 0) + (b > 0 ? 2 : 0)] } }'
+}
+points 1 3000 0 'sw se nw ne' >quadrants.csv
+points 2 40 5 'same other other same' >few.csv
+points 3 400 5 'same other other same' >many.csv
+cat >quadrants.yaml <<'YAML'
+name: quadrants
+model: [{linear: 32, act: relu}, {linear: 8, act: relu}, linear]
+data: {source: csv, train: quadrants.csv, label: kind, target: class, maps: [normalize]}
+train: {batch: 32, epochs: 8, micro_batches: 4, optimizer: {name: adamw, lr: 0.005}}
+log: {tensorboard: false, report: false}
+YAML
+sed -e 's/quadrants/few/' -e 's/batch: 32, epochs: 8/batch: 8, epochs: 60/' \
+    quadrants.yaml >few.yaml
+run 0 "$tandem" train quadrants.yaml --run-dir quadrants
+run 0 "$tandem" train few.yaml --run-dir tuned --set model.from=quadrants \
+    --set 'model.freeze=["linear1*", "linear2*"]'
+has "4 tensors of .*quadrants.* taken; 2 are new, as 'linear3"
+weights quadrants
+weights tuned
+first_layer() { tensor "$1.safetensors" linear1.weight; }
+[ "$(first_layer tuned)" = "$(first_layer quadrants)" ] ||
+    fail "fine-tuning moved frozen weights"
+run 0 "$tandem" train few.yaml --run-dir scratch
+run 0 "$tandem" eval tuned --input many.csv
+tuned=$(accuracy)
+run 0 "$tandem" eval scratch --input many.csv
+awk "BEGIN { exit !($tuned > 85 && $tuned > $(accuracy) + 10) }" ||
+    fail "fine-tuned $tuned %, from scratch $(accuracy) %"
+run 0 "$tandem" predict tuned --input many.csv -o tuned.csv
+[ "$(sed 1d tuned.csv | cut -d , -f 2 | sort -u | xargs)" = "other same" ] ||
+    fail "$(head -3 tuned.csv)"
+
 # Other names: the first layer of the file is called body here.
 sed -e 's/{linear: 32, /{linear: 32, name: body, /' \
     -e 's/^model: \(.*\)/model: {layers: \1, from: first, rename: {linear1.: body., NEXT}}/' \
