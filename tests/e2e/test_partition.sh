@@ -58,12 +58,13 @@ cat >job.yaml <<'YAML'
 name: counts
 model: {layers: [{linear: 1, bias: false}], from: zeros.safetensors}
 loss: mse
-data: {source: csv, train: rows.csv, label: y, target: number}
+data: {source: csv, train: rows.csv, label: y, target: number, split: {valid: 0}}
 train: {batch: 8, steps: 4, shuffle: none, optimizer: {name: sgd, lr: 0.01},
   sync: {rule: ma, tau: 4}}
 log: {tensorboard: false, report: false}
 YAML
 printf 'data: {partition: weighted, weights: [1, 2, 1, 4]}\n' >weighted.yaml
+last=checkpoints/step-00000004/model.safetensors
 for mode in even weighted replacement shuffled features; do
     with=(--set "data.partition=$mode")
     [ $mode != weighted ] || with=(--set @weighted.yaml)
@@ -75,7 +76,7 @@ for mode in even weighted replacement shuffled features; do
     done
     # Another run of the same job has the same samples.
     run 0 "$tandem" train job.yaml -q -n 4 --threads 1 --run-dir $mode.again "${with[@]}"
-    cmp -s $mode{4,.again}/checkpoints/step-00000004/model.safetensors ||
+    cmp -s "${mode}4/$last" "$mode.again/$last" ||
         fail "$mode: a wrong result the second time"
 done
 # Shuffled, a rank still has its own.

@@ -29,11 +29,12 @@ grep -Eq 'test accuracy  (100.00|9[0-9]\...) %' out || fail "it does not learn"
 cat >new.csv <<'END'
 region,minutes,id
 south,20,1
-atlantis,230,2
-west,590,3
+west,230,2
+atlantis,590,3
 north,,4
 END
 run 0 "$tandem" predict job.yaml --input new.csv -o said.csv
+has "new.csv:4: column 'region' is 'atlantis'.*read as \"other\""
 [ "$(wc -l <said.csv)" = 5 ] || fail "not a line for each row: $(cat said.csv)"
 [ "$(sed -n 2,4p said.csv | cut -d , -f 2 | xargs)" = "basic plus pro" ] || fail "$(cat said.csv)"
 sed 1d said.csv | cut -d , -f 3- | awk -F , '{ s = 0; for (i = 1; i <= NF; i++) s += $i
