@@ -96,6 +96,7 @@ typedef struct td_source_opts {
     int64_t channels;    /* images, webdataset: 3 (default), or 1 for grey */
     const char *resize;  /* images, webdataset: "crop" (default), "stretch" or "random" */
     const char *query;   /* sql: a SELECT with an ORDER BY */
+    bool keep_images;    /* images, webdataset: stay in memory as they are decoded */
 } td_source_opts;
 
 /* The names of all sources, i = 0, 1, ...; NULL after the last. td_source_help says in one line

@@ -331,6 +331,12 @@ static td_status check_known(const td__data *d)
     return TD_OK;
 }
 
+/* Does the source itself draw? Its images are then kept as they are decoded, below that. */
+static bool draws_parts(const td__data_opts *o)
+{
+    return o->source_opts.resize && !strcmp(o->source_opts.resize, "random");
+}
+
 static td_status check_opts(const td__data_opts *o)
 {
     double v = o->valid_fraction, t = o->test_fraction;
@@ -342,9 +348,12 @@ static td_status check_opts(const td__data_opts *o)
                        "fractions %g for valid and %g for test: expected 0 or more, and "
                        "less than 1 together",
                        v, t);
-    if (o->cache && o->source_opts.resize && !strcmp(o->source_opts.resize, "random"))
-        return TD_FAIL(TD_EINVAL, "data.cache: not with data.resize: random, which takes another "
-                                  "part of an image in each epoch");
+    if (o->cache && draws_parts(o) && strcmp(o->cache, "memory") != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "data.cache: %s: not with data.resize: random, which takes "
+                       "another part of an image in each epoch: `memory` keeps whole "
+                       "images",
+                       o->cache);
     if (o->n_maps < 0 || o->n_maps > TD__MAX_MAPS)
         return TD_FAIL(TD_EINVAL, "%d map stages: at most %d", o->n_maps, TD__MAX_MAPS);
     return TD_OK;
@@ -353,15 +362,18 @@ static td_status check_opts(const td__data_opts *o)
 td_status td__data_open(const td__data_opts *opts, td__data **out)
 {
     td_status st = TD_OK;
-    bool cached = !opts->cache || opts->input;
+    td__data_opts with = *opts;
 
     *out = NULL;
     TD_TRY(check_opts(opts));
+    with.source_opts.keep_images = opts->cache && !opts->input && draws_parts(opts);
+    bool cached = !opts->cache || opts->input || with.source_opts.keep_images;
+    opts = &with;
     td__data *d = td__calloc(1, sizeof *d);
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", opts->source);
-    d->draws = opts->source_opts.resize && !strcmp(opts->source_opts.resize, "random");
+    d->draws = draws_parts(opts);
     TD_TRY_OR(st, fail, open_parts(d, opts));
     if (d->part[TD_PART_TRAIN])
         TD_TRY_OR(st, fail, split(d, opts));

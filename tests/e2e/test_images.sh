@@ -45,6 +45,13 @@ run 0 "$tandem" train job.yaml --set train.steps=20 --set data.resize=random --r
 want=$(digest)
 run 0 "$tandem" train job.yaml --set train.steps=20 --set data.resize=random -n 2 --run-dir b
 same "random parts on two ranks"
+runs=0
+for how in '' '-n 2' '-n 2 --set data.distribute=scatter'; do
+    # shellcheck disable=SC2086 # several words
+    run 0 "$tandem" train job.yaml --set train.steps=20 --set data.resize=random \
+        --set data.cache=memory --run-dir "cached$((++runs))" $how
+    same "random parts of images in memory, $how"
+done
 
 # New images, one or a folder, without the training data.
 mkdir new; cp new-*.png new; mv shapes gone
@@ -78,8 +85,8 @@ head -c 60 shapes/disc/001.png >shapes/disc/zz.png
 run 1 "$tandem" train job.yaml --set train.steps=9 --run-dir x
 has 'shapes/disc/zz.png: a damaged PNG image: it ends too early'
 rm shapes/disc/zz.png
-run 2 "$tandem" check job.yaml --set data.cache=memory --set data.resize=random
-has 'data.cache: not with data.resize: random'
+run 2 "$tandem" check job.yaml --set data.cache=pixels --set data.resize=random
+has 'data.cache: .*pixels: not with data.resize: random'
 run 2 "$tandem" check job.yaml --set data.dir=/nosuch
 has '/nosuch: No such file or directory; expected a folder with a folder of images for each class'
 yes junk | head -c 1500 >cut.tar

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ typedef struct images {
     td__image_list list;
     int64_t height, width, channels;
     bool stretch, random, any_size;
+    _Atomic(td__image *) *kept; /* (count) decoded, by the first thread that wanted it; NULL: no */
 } images;
 
 /* ---- The list -------------------------------------------------------------------------------- */
@@ -91,6 +93,13 @@ static void images_destroy(td__dataset *d)
 {
     images *s = (images *)d;
 
+    for (int64_t i = 0; s->kept && i < s->list.count; i++) {
+        td__image *m = atomic_load(&s->kept[i]);
+        if (m)
+            td__image_fini(m);
+        td__free(m);
+    }
+    td__free((void *)s->kept);
     td__image_list_fini(&s->list);
     td__free(s);
 }
@@ -126,39 +135,69 @@ static td__box random_box(const images *s, const td__image *m, const td__draw *d
     return td__image_middle(m, s->width, s->height);
 }
 
-static td_status read_bytes(const td__image_item *item, const uint8_t *data, size_t nbytes,
-                            const images *s, const td__draw *draw, int64_t index, uint8_t *x)
+static td_status decode(const td__image_item *item, td__image *out)
 {
-    td__image m;
+    td__file_map m;
 
-    TD_TRY(td__image_decode(data, nbytes, item->name, TD__IMAGE_PIXELS, &m));
-    td__box box = {.width = m.width, .height = m.height};
-    td_status st = TD_OK;
-    if (!s->any_size && (m.width != s->width || m.height != s->height))
-        st = TD_FAIL(TD_EPROTO,
-                     "%s: %" PRId64 " x %" PRId64 " pixels, the first image has %" PRId64
-                     " x %" PRId64 ": set data.size to scale all to one size",
-                     item->name, m.width, m.height, s->width, s->height);
-    else if (s->random && draw)
-        box = random_box(s, &m, draw, index);
+    if (item->data)
+        return td__image_decode(item->data, item->nbytes, item->name, TD__IMAGE_PIXELS, out);
+    TD_TRY(td__file_map_open(&m, item->name));
+    td_status st = td__image_decode(m.data, m.nbytes, item->name, TD__IMAGE_PIXELS, out);
+    td__file_map_close(&m);
+    return st;
+}
+
+/* What a sample is made of an image. */
+static td_status cut(const images *s, const td__image *m, int64_t index, const td__draw *draw,
+                     uint8_t *x)
+{
+    td__box box = {.width = m->width, .height = m->height};
+
+    if (!s->any_size && (m->width != s->width || m->height != s->height))
+        return TD_FAIL(TD_EPROTO,
+                       "%s: %" PRId64 " x %" PRId64 " pixels, the first image has %" PRId64
+                       " x %" PRId64 ": set data.size to scale all to one size",
+                       s->list.items[index].name, m->width, m->height, s->width, s->height);
+    if (s->random && draw)
+        box = random_box(s, m, draw, index);
     else if (!s->stretch)
-        box = td__image_middle(&m, s->width, s->height);
-    if (!st)
-        st = td__image_scale(&m, &box, s->width, s->height, s->channels, x);
-    td__image_fini(&m);
+        box = td__image_middle(m, s->width, s->height);
+    return td__image_scale(m, &box, s->width, s->height, s->channels, x);
+}
+
+/* The image, which stays. Of two threads that decode it at once one keeps it. */
+static td_status keep(const images *s, int64_t index, const td__image **out)
+{
+    td__image *m = atomic_load(&s->kept[index]), *other = NULL;
+
+    *out = m;
+    if (m)
+        return TD_OK;
+    m = td__calloc(1, sizeof *m);
+    if (!m)
+        return TD_FAIL(TD_ENOMEM, "no memory to cache the image %s", s->list.items[index].name);
+    td_status st = decode(&s->list.items[index], m);
+    if (st || !atomic_compare_exchange_strong(&s->kept[index], &other, m)) {
+        td__image_fini(m);
+        td__free(m);
+        m = other;
+    }
+    *out = m;
     return st;
 }
 
 static td_status read_one(const images *s, int64_t index, const td__draw *draw, uint8_t *x)
 {
-    const td__image_item *item = &s->list.items[index];
-    td__file_map m;
+    const td__image *kept;
+    td__image own;
 
-    if (item->data)
-        return read_bytes(item, item->data, item->nbytes, s, draw, index, x);
-    TD_TRY(td__file_map_open(&m, item->name));
-    td_status st = read_bytes(item, m.data, m.nbytes, s, draw, index, x);
-    td__file_map_close(&m);
+    if (s->kept) {
+        TD_TRY(keep(s, index, &kept));
+        return cut(s, kept, index, draw, x);
+    }
+    TD_TRY(decode(&s->list.items[index], &own));
+    td_status st = cut(s, &own, index, draw, x);
+    td__image_fini(&own);
     return st;
 }
 
@@ -182,18 +221,9 @@ static const td__dataset_ops OPS = {.destroy = images_destroy, .read = images_re
 /* The size of the first image is that of all. */
 static td_status size_of_first(images *s)
 {
-    const td__image_item *item = &s->list.items[0];
-    td__file_map m = {0};
     td__image first;
 
-    if (!item->data)
-        TD_TRY(td__file_map_open(&m, item->name));
-    td_status st =
-        td__image_decode(item->data ? item->data : m.data, item->data ? item->nbytes : m.nbytes,
-                         item->name, TD__IMAGE_PIXELS, &first);
-    td__file_map_close(&m);
-    if (st)
-        return st;
+    TD_TRY(decode(&s->list.items[0], &first));
     s->width = first.width;
     s->height = first.height;
     td__image_fini(&first);
@@ -223,6 +253,12 @@ static td_status fill(images *s, const char *source, const td__source_opts *o)
     s->random = o->resize && !strcmp(o->resize, "random");
     if (s->list.count == 0)
         return TD_FAIL(TD_EINVAL, "%s: no images", source);
+    if (o->keep_images) {
+        s->kept = td__calloc((size_t)s->list.count, sizeof *s->kept);
+        if (!s->kept)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory to cache %" PRId64 " images", source,
+                           s->list.count);
+    }
     if (!s->any_size)
         TD_TRY(size_of_first(s));
     s->head = (td__dataset){.ops = &OPS, .count = s->list.count, .n_fields = 2};
