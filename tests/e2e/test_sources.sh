@@ -6,7 +6,9 @@
 python3 -c 'import sqlite3' 2>/dev/null || { echo "skipped: python3 has no sqlite3"; exit 77; }
 
 cat >make.py <<'PY'
-import random, sqlite3, struct, zlib
+import random, sqlite3, sys
+sys.path.insert(0, sys.argv[1])
+from tfrecord import data, example, floats, ints, loose, png, record
 random.seed(2)
 draw = random.randrange
 rows = [(i, draw(64) / 8, draw(64) / 4, draw(3)) for i in range(240)]
@@ -20,34 +22,6 @@ db.executemany("insert into t values (?, ?, ?, ?)", shuffled)
 db.execute("create table gaps as select id, nullif(a, 3.0) as a, b, kind from t")
 db.commit()
 
-TABLE = []
-for i in range(256):
-    c = i
-    for _ in range(8):
-        c = (c >> 1) ^ (0x82f63b78 if c & 1 else 0)
-    TABLE.append(c)
-def masked(data):
-    c = 0xffffffff
-    for byte in data:
-        c = TABLE[(c ^ byte) & 255] ^ (c >> 8)
-    c ^= 0xffffffff
-    return struct.pack("<I", ((c >> 15 | c << 17 & 0xffffffff) + 0xa282ead8) & 0xffffffff)
-def record(data):
-    n = struct.pack("<Q", len(data))
-    return n + masked(n) + data + masked(data)
-def varint(v):
-    out = b""
-    while v > 127:
-        out += bytes([v & 127 | 128]); v >>= 7
-    return out + bytes([v])
-def part(field, data):
-    return varint(field << 3 | 2) + varint(len(data)) + data
-def ints(*v): return part(3, part(1, b"".join(map(varint, v))))
-def floats(*v): return part(2, part(1, struct.pack(f"<{len(v)}f", *v)))
-def loose(*v): return part(2, b"".join(b"\x0d" + struct.pack("<f", x) for x in v))  # not packed
-def data(v): return part(1, part(1, v))
-def example(**features):
-    return part(1, b"".join(part(1, part(1, k.encode()) + part(2, v)) for k, v in features.items()))
 out = [record(example(b=floats(b) if i % 2 else loose(b), label=ints(k), a=floats(a)))
        for i, a, b, k in rows]
 open("all.tfrecord", "wb").write(b"".join(out))
@@ -59,16 +33,11 @@ open("nan.tfrecord", "wb").write(
     out[0] + record(example(a=floats(float("nan")), b=floats(1), label=ints(0))))
 bad = bytearray(b"".join(out[:3])); bad[-7] ^= 1
 open("bad.tfrecord", "wb").write(bad)
-def png(v):
-    chunk = lambda k, d: struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d))
-    raw = b"".join(b"\0" + bytes([v, 0, 255 - v] * 8) for _ in range(8))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
-            + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
 open("im.tfrecord", "wb").write(b"".join(record(example(**{
     "image/encoded": data(png(20 + i % 2 * 200)), "image/height": ints(8),
     "image/class/label": ints(i % 2)})) for i in range(60)))
 PY
-python3 make.py || fail "cannot make files"
+python3 make.py "$source/tests/e2e" || fail "cannot make files"
 cat >job.yaml <<'YAML'
 name: t
 model: [{linear: 8, act: relu}, linear]
