@@ -243,9 +243,11 @@ td_status td__job_run_check_elastic(const td__job_run *r)
     if (strcmp(td__job_parallel_opts(r->session.job)->distribute, "none") != 0)
         return TD_FAIL(TD_EINVAL,
                        "data.distribute: not with elastic ranks, which each read their data");
-    if (td__job_from(r->session.job))
-        return TD_FAIL(TD_EINVAL, "model.from: not with elastic ranks, which make their first "
-                                  "weights each");
+    if (td__job_from(r->session.job) && r->session.opts.sync.zero)
+        return TD_FAIL(TD_EINVAL, "model.from: not with elastic ranks and parallel.zero, where "
+                                  "each makes the first weights of its shards");
+    if (!r->session.members && !r->o.resume) /* before ranks are started, whichever begins */
+        TD_TRY(td__job_run_see_from(r));
     if (td__job_has_tables(r->session.job))
         return TD_FAIL(TD_EINVAL, "tables on servers: not with elastic ranks: start fixed ranks");
     return td__session_check_elastic(&r->session);
@@ -315,6 +317,11 @@ static td_status open_data(td__job_run *r, bool resume)
     return r->session.members || td__job_run_leads(r) ? check_changed(r) : TD_OK;
 }
 
+static td_status first_weights(void *user)
+{
+    return td__job_run_from(user);
+}
+
 static td_status prepare_elastic(td__job_run *r)
 {
     td__session *s = &r->session;
@@ -337,6 +344,8 @@ static td_status prepare_elastic(td__job_run *r)
     r->lead = (td__train_lead){
         .user = r, .begin = lead_begin, .conclude = lead_conclude, .end = lead_end};
     s->opts.checkpoint_dir = r->checkpoints;
+    if (td__job_from(s->job))
+        r->lead.first_weights = first_weights;
     s->opts.lead = &r->lead;
     s->opts.test = true;
     return td__session_trainer(s);

@@ -84,6 +84,7 @@ TD_NODISCARD td_status td__job_run_processor(const td__job_run *r);
 TD_NODISCARD td_status td__job_run_lower(const td__job_run *r);
 /* model.from (warm_start.c): whether the ranks can have it, and rank 0's weights from there. */
 TD_NODISCARD td_status td__job_run_check_from(const td__job_run *r);
+TD_NODISCARD td_status td__job_run_see_from(const td__job_run *r); /* is it there? */
 TD_NODISCARD td_status td__job_run_from(td__job_run *r);
 /* Then: the run's files, and who follows it. */
 TD_NODISCARD td_status td__job_run_open(td__job_run *r);

@@ -23,6 +23,16 @@ td_status td__job_run_check_from(const td__job_run *r)
     return TD_OK;
 }
 
+td_status td__job_run_see_from(const td__job_run *r)
+{
+    const char *from = td__job_from(r->session.job);
+    struct stat st;
+
+    if (from && stat(from, &st) != 0)
+        return TD_FAIL(TD_EINVAL, "model.from: %s: %s", from, strerror(errno));
+    return TD_OK;
+}
+
 td_status td__job_run_from(td__job_run *r)
 {
     const char *from = td__job_from(r->session.job);
@@ -33,9 +43,8 @@ td_status td__job_run_from(td__job_run *r)
 
     if (!from)
         return TD_OK;
-    if (stat(from, &st) != 0)
-        return TD_FAIL(TD_EINVAL, "model.from: %s: %s", from, strerror(errno));
-    if (S_ISDIR(st.st_mode)) {
+    TD_TRY(td__job_run_see_from(r));
+    if (stat(from, &st) == 0 && S_ISDIR(st.st_mode)) {
         TD_TRY(td__session_checkpoint(from, NULL, &info));
         TD_TRY(td__run_dir_path(info.path, "model.safetensors", path));
     } else if (snprintf(path, sizeof path, "%s", from) >= (int)sizeof path) {

@@ -230,7 +230,8 @@ static td_status begin_again(td__elastic *e)
     return TD_OK;
 }
 
-/* Rank 0 looks for a checkpoint; the others are told by another hello. */
+/* Rank 0 looks for a checkpoint, or for first weights from elsewhere; the others are told by
+ * another hello. */
 static td_status from_disk(td__elastic *e)
 {
     bool found = false, lost = e->replica->has == TD_REPLICA_INVALID;

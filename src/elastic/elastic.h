@@ -80,7 +80,8 @@ typedef struct td__elastic_ops {
     /* The first values of all params, or of those that are held. */
     td_status (*fill)(void *user);
     /* Rank 0: replica.state is that of the newest checkpoint, if there is one, and so are the
-     * blocks; where they are sharded, all ranks then load them together. */
+     * blocks; where they are sharded, all ranks then load them together. Found too: first weights
+     * that other ranks cannot make. */
     td_status (*find)(void *user, bool *found);
     td_status (*load)(void *user);
     /* Steps that rank 0 has reported are about to happen again. */

@@ -242,7 +242,14 @@ static td_status fill(void *user)
 
 static td_status find(void *user, bool *found)
 {
-    return td__trainer_resume(user, found);
+    td__trainer *t = user;
+    const td__train_lead *lead = t->o.lead;
+    TD_TRY(td__trainer_resume(t, found));
+    if (*found || !lead || !lead->first_weights)
+        return TD_OK;
+    TD_TRY(lead->first_weights(lead->user));
+    *found = true;
+    return TD_OK;
 }
 
 static td_status load(void *user)

@@ -38,6 +38,9 @@ typedef struct td__train_lead {
     /* The run is over: its last files and words, which the others wait for, so that another rank
      * can make up for this one's. May set r->unsaved; NULL: nothing is left to do. */
     void (*conclude)(void *user, td__train_result *r);
+    /* (optional) The run begins, without a checkpoint: this rank's weights become others than those
+     * made from the seed, and the other ranks get them from it. */
+    td_status (*first_weights)(void *user);
     /* It is no longer; the observers that begin added are not used any more. */
     void (*end)(void *user);
 } td__train_lead;

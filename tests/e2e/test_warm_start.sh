@@ -25,6 +25,19 @@ run 0 "$tandem" train job.yaml --run-dir run --set model.from=first
 same "from the run instead of the file"
 run 0 "$tandem" train job.yaml --run-dir two --set model.from=first -n 2
 same "two ranks"
+# Elastic ranks too: whoever comes later, or begins anew before there is a checkpoint.
+while read -r ranks faults; do
+    run 0 "$tandem" train job.yaml --run-dir "elastic$ranks" --set model.from=first --elastic \
+        --lease 10s -n "${ranks%.*}" --faults "$faults"
+    same "elastic: $faults"
+done <<'CASES'
+2.0 slow rank=0 for=1ms at=step:1
+3.1 kill rank=0 at=step:3
+2.2 kill rank=1 at=step:2; kill rank=0 at=step:5
+2.3 kill rank=0 at=step:4; kill rank=1 at=step:4
+CASES
+run 2 "$tandem" train job.yaml --run-dir none --set model.from=nosuch --elastic -n 2
+has 'model.from: nosuch: No such file'
 # Resumed, it does not begin again.
 run 0 "$tandem" train job.yaml --run-dir half --set model.from=first --set train.steps=9
 run 0 "$tandem" train job.yaml --resume=half --set model.from=first
@@ -107,7 +120,9 @@ run 2 "$tandem" train job.yaml --run-dir x -n 2 --set model.from=first --set par
 has 'model.from: not with parallel.zero: 3'
 
 # What elastic ranks cannot have is said once, before they are started.
-for set in "model.from=first model.from" "train.batch_per_rank=8 train.batch_per_rank" \
+run 2 "$tandem" train job.yaml --run-dir x -n 1:2 --set model.from=first --set parallel.zero=1
+has 'model.from: not with elastic ranks and parallel.zero'
+for set in "train.batch_per_rank=8 train.batch_per_rank" \
     "train.optimizer={name: sgd, lr: 0.1, scale_lr: true} train.optimizer.scale_lr"; do
     run 2 "$tandem" train job.yaml --run-dir x -n 1:2 --set "${set% *}"
     has "^tandem train: ${set##* }: not with elastic ranks"
