@@ -50,10 +50,11 @@ td_status td__launch_copy(const td__group *g, td__launch **out)
                        .attempt = g->attempt,
                        .spec = l->spec,
                        .dir = td__arena_strdup(l->arena, g->dir),
+                       .data = td__arena_strdup(l->arena, g->data ? g->data : ""),
                        .env = copy_list(l->arena, g->env),
                        .command = copy_list(l->arena, g->command),
                        .image = td__arena_strdup(l->arena, g->image ? g->image : "")};
-    if (!l->g.token || !l->g.dir || !l->g.env || !l->g.command || !l->g.image) {
+    if (!l->g.token || !l->g.dir || !l->g.data || !l->g.env || !l->g.command || !l->g.image) {
         st = TD_FAIL(TD_ENOMEM, "out of memory for a group");
         goto fail;
     }
