@@ -286,6 +286,23 @@ static td_status absolute(const char *dir, char out[TD__DATA_DIR])
     return n < TD__DATA_DIR ? TD_OK : TD_FAIL(TD_EINVAL, "data.dir: the path is too long");
 }
 
+td__resources td__service_need(const td__job_spec *p)
+{
+    return (td__resources){(int64_t)p->members * p->slots, (int64_t)p->members * p->gpus,
+                           (int64_t)p->members * p->memory_mb};
+}
+
+td__resources td__service_elsewhere(const td__service *s, const td__job_spec *p)
+{
+    const td__service_config *c = s->config;
+    const td__tracker_ops *t = td__tracker_find(*p->tracker ? p->tracker : c->tracker);
+    td__resources need = td__service_need(p);
+
+    return (td__resources){t && t->own_capacity && !c->slots ? need.slots : 0,
+                           t && t->own_capacity && c->gpus < 0 ? need.gpus : 0,
+                           t && t->own_capacity && !c->memory_mb ? need.memory_mb : 0};
+}
+
 static td_status create_scheduler(td__service *s)
 {
     const td__service_config *c = s->config;

@@ -89,6 +89,10 @@ struct td__service {
 };
 
 /* service.c */
+/* What all members of a job need, and of that what its tracker's own system hands out, so that it
+ * is not of the capacity: where no key says how much of it there is. */
+td__resources td__service_need(const td__job_spec *p);
+td__resources td__service_elsewhere(const td__service *s, const td__job_spec *p);
 td__active *td__active_find(const td__service *s, int32_t job);
 TD_NODISCARD td_status td__active_add(td__service *s, td__job_record *r, td__active **out);
 void td__active_remove(td__service *s, td__active *a);

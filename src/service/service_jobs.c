@@ -55,8 +55,7 @@ td__answer td__service_find_own(td__service *s, const td__caller *who, int32_t j
 static td__answer check_room(td__service *s, const td__job_spec *spec)
 {
     const td__service_config *c = s->config;
-    td__resources need = {(int64_t)spec->members * spec->slots, (int64_t)spec->members * spec->gpus,
-                          (int64_t)spec->members * spec->memory_mb};
+    td__resources need = td__service_need(spec);
     int queued = td__sched_queued_of(s->sched, spec->user);
 
     if (s->n_active >= c->max_queued)
@@ -68,7 +67,7 @@ static td__answer check_room(td__service *s, const td__job_spec *spec)
         return td__answer_fail(TD_ANSWER_EXHAUSTED,
                                "%s has %d queued jobs, the quota; try again later", spec->user,
                                queued);
-    if (!td__sched_fits(s->sched, spec->user, need)) {
+    if (!td__sched_fits(s->sched, spec->user, need, td__service_elsewhere(s, spec))) {
         td__resources all = td__sched_capacity(s->sched);
         return td__answer_fail(TD_ANSWER_INVALID,
                                "the job needs %" PRId64 " slots, %" PRId64 " GPUs and %" PRId64

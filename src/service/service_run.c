@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/config.h"
 #include "base/fail.h"
@@ -68,8 +69,8 @@ td_status td__service_schedule(td__service *s, td__active *a)
         .id = a->r->id,
         .user = p->user,
         .priority = p->priority,
-        .need = {(int64_t)p->members * p->slots, (int64_t)p->members * p->gpus,
-                 (int64_t)p->members * p->memory_mb},
+        .need = td__service_need(p),
+        .elsewhere = td__service_elsewhere(s, p),
         .submitted_ms = a->r->submitted_ms,
         .deadline_ms = p->deadline_s ? a->r->submitted_ms + p->deadline_s * 1000 : 0,
         .time_limit_ms = p->time_limit_s * 1000,
@@ -292,9 +293,20 @@ static td_status add_secret(td__service *s, const td__job_record *r, td__texts *
     return TD_OK;
 }
 
+/* Where the job's data set lies; "": not here. */
+static void find_data(const td__service *s, const td__job_record *r, char data[TD__JOB_PATH])
+{
+    const char *bucket = r->data_bucket ? r->data_bucket : "";
+    const char *path = r->data_path ? r->data_path : "";
+
+    if (!*bucket || td__service_bucket_path(s, bucket, path, data, TD__JOB_PATH) ||
+        access(data, F_OK) != 0)
+        data[0] = '\0';
+}
+
 static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
 {
-    char dir[TD__JOB_PATH], grpc[TD_ADDRESS_BYTES];
+    char dir[TD__JOB_PATH], data[TD__JOB_PATH], grpc[TD_ADDRESS_BYTES];
     td__job_command c = {0};
     td__texts env = {0};
     td_status st = TD_OK;
@@ -306,6 +318,9 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
     TD_TRY_OR(st, done, td__job_command_make(s->config, a->r, s->o.self, dir, local, &c));
     td__advertised(s->config, s->grpc, a->tracker->ops->name, grpc);
     td__job_env(s->config, a->r, grpc, dir, c.tandem, &env);
+    find_data(s, a->r, data);
+    if (*data && a->tracker->ops->sees_data)
+        td__texts_add(&env, "TRAINING_DATA_DIR=%s", data);
     if (!strcmp(a->r->spec->framework, "tandem") && !c.own_ranks)
         TD_TRY_OR(st, done, add_secret(s, a->r, &env));
     td__group g = {.token = a->r->token,
@@ -313,6 +328,7 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
                    .attempt = a->r->attempt,
                    .spec = a->r->spec,
                    .dir = dir,
+                   .data = data,
                    .env = env.failed ? NULL : as_array(c.arena, &env),
                    .command = c.argv,
                    .image = c.image,

@@ -225,6 +225,20 @@ def predict(clients, folder):
            "the run of a job that failed")
 
 
+def parallel(clients, folder):
+    """Script ts-004: three workers."""
+    client = clients[0]
+    version = client(DATA + "PrepareTrainingDataset", {"dataset_id": "1"})["version_hash"]
+    request = metadata(name="test-parallel", train_data_version_hash=version,
+                       output_model_name="my-parallel-intent-classification-model",
+                       parameters={**PARAMETERS, "EPOCHS": "10", "PARALLEL_INSTANCES": "3"})
+    job = client(TRAIN + "Train", request)["job_id"]
+    expect(finish(client, job), {"status": "succeed", "job_id": job, "message": "Exit code 0",
+                                 **request}, "a job of three workers")
+    expect(client(RUNS + "GetArtifact", {"run_id": str(job)})["name"],
+           "my-parallel-intent-classification-model", "its model")
+
+
 def runs(clients, folder):
     """Scripts ms-003 to ms-006 and what a training program reports."""
     client = clients[0]
@@ -311,11 +325,13 @@ def tandem(clients, folder):
     expect(client(TANDEM + "SetQuota", {"user": "ann", "slots": "4", "weight": 2.0}),
            {"user": "ann", "slots": "4", "weight": 2.0}, "SetQuota")
     assert {"user": "ann", "slots": "4", "weight": 2.0} in client(TANDEM + "ListQuotas")["quotas"]
-    where = {"name": "where", "command": ["sh", "-c", "echo $METADATA_STORE_SERVER"]}
+    where = {"name": "where", "dataset_id": "1", "train_data_version_hash": "hashAg==",
+             "command": ["sh", "-c", "echo $METADATA_STORE_SERVER; ls $TRAINING_DATA_DIR"]}
     other_job = client(TANDEM + "Submit", {"spec": where})["job_id"]
     expect(finish(client, other_job)["status"], "succeed", "a job that says where the service is")
     _, log = client.start(TANDEM + "Logs", {"job_id": other_job})
-    expect(b"".join(c.data for c in log).decode(), f"127.0.0.1:{client.port}\n", "its address")
+    expect(b"".join(c.data for c in log).decode(),
+           f"127.0.0.1:{client.port}\nexamples.csv\nlabels.csv\n", "its address, and its data")
     expect(client(TANDEM + "Delete", {"job_id": number}), {}, "Delete")
     expect(client(TANDEM + "Get", {"job_id": number})[0], "NOT_FOUND", "a deleted job")
 

@@ -1,6 +1,6 @@
 /* prog_tracker.c -- drives one tracker as the service does, for scripts:
  *
- *     prog_tracker TRACKER CONFIG SPEC DIR TOKEN [-e K=V]... STEP...
+ *     prog_tracker TRACKER CONFIG SPEC DIR TOKEN [-e K=V]... [-d DATA] STEP...
  *
  * Steps, in order: start, adopt, wait:EVENT (of this kind, within a minute; another final event
  * fails), file:PATH (until it is there), stop, kill, restart:MEMBER, logs:MEMBER, forget. Every
@@ -32,6 +32,7 @@ typedef struct driver {
     td__loop *loop;
     td__tracker *t;
     td__group g;
+    const char *data; /* of the group; NULL: none */
     int seen[TD_TRACK_TROUBLE + 1];
     bool log_ended;
 } driver;
@@ -158,9 +159,14 @@ int main(int argc, char **argv)
     size_t n;
 
     if (argc < 7)
-        return fail("usage: prog_tracker TRACKER CONFIG SPEC DIR TOKEN [-e K=V]... STEP...");
+        return fail(
+            "usage: prog_tracker TRACKER CONFIG SPEC DIR TOKEN [-e K=V]... [-d DATA] STEP...");
     for (; at + 1 < argc && strcmp(argv[at], "-e") == 0 && n_env < MOST_ENV; at += 2)
         env[n_env++] = argv[at + 1];
+    if (at + 1 < argc && strcmp(argv[at], "-d") == 0) {
+        d.data = argv[at + 1];
+        at += 2;
+    }
     const td__tracker_ops *o = td__tracker_find(argv[1]);
     if (!o)
         return fail("no such tracker");
@@ -176,6 +182,7 @@ int main(int argc, char **argv)
                       .attempt = 1,
                       .spec = spec,
                       .dir = argv[4],
+                      .data = d.data,
                       .env = env,
                       .command = command,
                       .image = spec->image};

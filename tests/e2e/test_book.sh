@@ -25,6 +25,7 @@ cat >"$mark" <<END
 grpc: {listen: ["127.0.0.1:0", "127.0.0.1:0"]}
 http: {listen: ["127.0.0.1:0"]}
 data: {dir: $dir/data}
+capacity: {slots: 4}
 END
 serve() { # [CONFIG]
     rm -f serve.out # of the one before
@@ -39,7 +40,28 @@ book() {
 }
 serve
 [ "${#ports[@]}" = 2 ] || fail "not two listeners: ${ports[*]}"
-for part in reflection data train predict runs tandem; do book "$part"; done
+for part in reflection data train predict parallel runs tandem; do book "$part"; done
+
+# The book's own client, where it is installed: what its scripts take out of the answers.
+if command -v grpcurl >/dev/null; then
+    asks() { # REQUEST METHOD: as the scripts do, by reflection
+        limited grpcurl -plaintext -d "$1" "127.0.0.1:${ports[1]}" "$2" >out 2>&1
+    }
+    asks '{"job_id":"1"}' training.TrainingService/GetTrainingStatus || fail "grpcurl: a status"
+    has '"status": "succeed"'
+    has '"job_id": 1'
+    has '"train_data_version_hash": "hashAg=="'
+    asks '{"dataset_id":"1"}' data_management.DataManagementService/PrepareTrainingDataset ||
+        fail "grpcurl: a version"
+    has '"version_hash": "hashDg=="'
+    asks '{"job_id":"99999"}' training.TrainingService/GetTrainingStatus && fail "an unknown job"
+    has "Code: NotFound"
+    has "Job 99999 doesn't exist"
+    asks '' grpc.health.v1.Health/Check || fail "grpcurl: health"
+    has SERVING
+else
+    echo "test_book: grpcurl is not installed: its calls are left out"
+fi
 
 # Raw frames: a zero, the size, the message (job_id 1), and what comes back.
 printf '\0\0\0\0\2\x08\1' >frame

@@ -60,6 +60,13 @@ spec 'name: seen' <<<'exit 0'
 drive job-2-1-aa start wait:EXITED
 api 'http://docker/containers/json?all=1' | grep -q '"/12-[0-9]*-seen"' || fail "names"
 drive job-2-1-aa forget
+# Its data set lies at the same path, to be read only.
+mkdir -p sets/one
+echo rows >sets/one/examples.csv
+spec 'name: data' <<<"read row <$dir/sets/one/examples.csv; echo has \$row; \
+{ echo other >$dir/sets/one/examples.csv; } 2>/dev/null || echo kept"
+drive job-2-5-ee -d "$dir/sets/one" start wait:EXITED logs:0 forget
+has 'has rows' kept
 printf '%s\n' 'image: small' 'resources: {members: 2}' 'command: [/no/such/program]' >spec.yaml
 drive job-2-2-bb start wait:FAILED
 has 'FAILED.*no/such/program'

@@ -111,10 +111,10 @@ TEST(quotas)
     CHECK_OK(td__sched_set_quota(s, "ann", (td__resources){3, 0, -1}, -1, 1));
     assert_int_equal(td__sched_most_queued(s, "bob"), 5);
     assert_int_equal(td__sched_most_queued(s, "ann"), -1);
-    assert_false(td__sched_fits(s, "ann", (td__resources){4, 0, 0}));
-    assert_false(td__sched_fits(s, "ann", (td__resources){1, 1, 0}));
-    assert_false(td__sched_fits(s, "bob", (td__resources){3, 0, 0}));
-    assert_true(td__sched_fits(s, "bob", (td__resources){2, 2, 0}));
+    assert_false(td__sched_fits(s, "ann", (td__resources){4, 0, 0}, (td__resources){0}));
+    assert_false(td__sched_fits(s, "ann", (td__resources){1, 1, 0}, (td__resources){0}));
+    assert_false(td__sched_fits(s, "bob", (td__resources){3, 0, 0}, (td__resources){0}));
+    assert_true(td__sched_fits(s, "bob", (td__resources){2, 2, 0}, (td__resources){0}));
     for (int32_t id = 1; id <= 4; id++)
         submit(s, 1, (td__sched_job){.id = id, .user = "ann", .need = {1, 0, 0}});
     for (int32_t id = 5; id <= 7; id++)
@@ -292,6 +292,28 @@ TEST(restored)
     td__sched_destroy(s);
 }
 
+/* What another system hands out is not of the capacity, but counts for quotas. */
+TEST(what_lies_elsewhere_takes_no_room)
+{
+    td__sched *s = create(2);
+
+    CHECK_OK(td__sched_set_quota(s, "*", (td__resources){9, -1, -1}, -1, 1));
+    assert_false(td__sched_fits(s, "ann", (td__resources){6, 0, 0}, (td__resources){0}));
+    assert_true(td__sched_fits(s, "ann", (td__resources){6, 0, 0}, (td__resources){6, 0, 0}));
+    assert_false(td__sched_fits(s, "ann", (td__resources){10, 0, 0}, (td__resources){10, 0, 0}));
+    for (int id = 1; id <= 3; id++)
+        submit(s, 1,
+               (td__sched_job){.id = id,
+                               .user = id == 3 ? "bob" : "ann",
+                               .need = {6, 0, 0},
+                               .elsewhere = {6, 0, 0}});
+    submit(s, 1, (td__sched_job){.id = 4, .user = "bob", .need = {2, 0, 0}});
+    FOLLOWS(s, 1, "launch 1 launch 3 launch 4");
+    assert_int_equal(td__sched_used(s).slots, 2);
+    launch_end(s, 2, 1, "succeeded 1 launch 2");
+    td__sched_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +327,7 @@ int main(void)
         cmocka_unit_test(deadlines_and_limits),
         cmocka_unit_test(cancel_pause_resume),
         cmocka_unit_test(restored),
+        cmocka_unit_test(what_lies_elsewhere_takes_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,8 +168,12 @@ static void submit(world *w)
         .retry_permanent = !draw(w, 10),
         .preemptible = !draw(w, 3),
         .held = !draw(w, 20)};
-    if (!td__sched_fits(w->s, j.user, j.need))
+    if (!draw(w, 6)) /* what another system hands out, some of it or all */
+        j.elsewhere = (td__resources){j.need.slots, j.need.gpus, draw(w, 2) ? j.need.memory_mb : 0};
+    if (!td__sched_fits(w->s, j.user, j.need, j.elsewhere)) {
         j.need = (td__resources){1, 0, 0};
+        j.elsewhere = (td__resources){0};
+    }
     w->jobs[id] = (virtual_job){.known = true, .submitted = w->now};
     w->ids[w->alive++] = id;
     CHECK_OK(td__sched_add(w->s, w->now, &j));

@@ -237,6 +237,40 @@ TEST(refusals)
                   TD_ANSWER_DENIED);
 }
 
+/* Kubernetes and Slurm know how much they have: a job may need more than this host has, but not
+ * more than a quota, or a key of the service's, allows. */
+TEST(clusters_have_a_capacity_of_their_own)
+{
+    static const char WANTS[] = "{\"metadata\": {\"algorithm\": \"intent-classification\", "
+                                "\"dataset_id\": \"1\", \"train_data_version_hash\": \"hashAg==\", "
+                                "\"name\": \"test-parallel\", \"parameters\": {\"EPOCHS\": \"10\", "
+                                "\"PARALLEL_INSTANCES\": \"%d\"}}}";
+    td__service_config *c = rig_config;
+    int64_t slots = c->slots, gpus = c->gpus;
+    char text[400];
+
+    c->kube_config = "/no/such/kubeconfig";
+    snprintf(text, sizeof text, WANTS, 9);
+    rig_submit_as(&RIG_ME, text, TD_ANSWER_INVALID);
+    CHECK(strstr(td_last_error(), "the service has 8"), "%s", td_last_error());
+    c->tracker = "kubernetes"; /* as ts.backend=kubectl says */
+    rig_submit_as(&RIG_ME, text, TD_ANSWER_INVALID);
+    c->slots = 0;
+    int32_t job = rig_submit(text);
+    CHECK_EQ_INT(td__service_cancel(rig_service, &RIG_ME, job, NULL), TD_ANSWER_OK);
+    rig_submit_as(&RIG_ME, "{\"image\": \"i\", \"resources\": {\"gpus\": 9}}", TD_ANSWER_INVALID);
+    c->gpus = -1;
+    job = rig_submit("{\"image\": \"i\", \"resources\": {\"gpus\": 9}}");
+    CHECK_EQ_INT(td__service_cancel(rig_service, &RIG_ME, job, NULL), TD_ANSWER_OK);
+    CHECK_EQ_INT(
+        td__service_set_quota(rig_service, &RIG_ME, &(td__quota){RIG_ME.user, 5, -1, -1, -1, 1}),
+        TD_ANSWER_OK);
+    rig_submit_as(&RIG_ME, text, TD_ANSWER_INVALID);
+    c->tracker = "process";
+    c->slots = slots;
+    c->gpus = gpus;
+}
+
 TEST(idempotency_key)
 {
     static const char TEXT[] = "{\"command\": [\"true\"]}";
@@ -425,6 +459,7 @@ int main(void)
         IN_DIR(cancel_pause_resume),
         IN_DIR(service_is_restarted),
         IN_DIR(refusals),
+        IN_DIR(clusters_have_a_capacity_of_their_own),
         IN_DIR(idempotency_key),
         IN_DIR(events),
         IN_DIR(job_file),

@@ -184,6 +184,7 @@ TEST(configuration)
     assert_string_equal(c->tracker, "kubernetes");
     assert_string_equal(c->kube_namespace, "orca3");
     assert_string_equal(c->data_service, "localhost:6000");
+    assert_int_equal(c->slots, 0); /* the cluster's, whatever this host has */
     td__config_destroy(c);
     write_file(path, "ts.backend=vm\n");
     assert_int_equal(td__config_load_book(path, NULL, 0, &c), TD_EINVAL);

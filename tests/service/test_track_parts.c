@@ -225,6 +225,47 @@ TEST(scripts_run_all_processes_and_give_the_first_failure)
     td__launch_destroy(l);
 }
 
+/* Each process sees its own share of the GPUs that its host shows the member. */
+TEST(processes_share_the_gpus_of_a_member)
+{
+    static const struct {
+        const char *spec, *before, *want[2];
+    } CASES[] = {
+        {"resources: {members: 2, gpus: 2}", "A=", {"2:0,", "3:1,"}},
+        {"resources: {members: 2, gpus: 2}", "CUDA_VISIBLE_DEVICES=7,GPU-a", {"2:7,", "3:GPU-a,"}},
+        {"resources: {members: 2, gpus: 4, processes: 2}", "A=", {"2:0,1,", "3:2,3,"}},
+        {"resources: {members: 2, gpus: 1, processes: 2}", "A=", {"2:,", "3:,"}},
+        {"resources: {members: 2, processes: 2}", "CUDA_VISIBLE_DEVICES=1", {"2:1,", "3:1,"}},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        td__launch *l = launch(CASES[i].spec);
+        td__text script = {0}, out = {0};
+        int status;
+        CHECK_OK(td__launch_script(l, &(td__group_place){0}, 1, true, &script));
+        const char *argv[] = {"env",
+                              "-u",
+                              "CUDA_VISIBLE_DEVICES",
+                              CASES[i].before,
+                              "sh",
+                              "-c",
+                              script.data,
+                              "sh",
+                              "sh",
+                              "-c",
+                              "echo $RANK:$CUDA_VISIBLE_DEVICES,",
+                              NULL};
+        CHECK_OK(td__command(
+            &(td__command_opts){.argv = argv, .out = &out, .until = td__deadline_in_ms(20000)},
+            &status));
+        for (int k = 0; k < 2; k++)
+            CHECK(strstr(out.data, CASES[i].want[k]), "%zu: no %s in %s", i, CASES[i].want[k],
+                  out.data);
+        td__text_fini(&out);
+        td__text_fini(&script);
+        td__launch_destroy(l);
+    }
+}
+
 TEST(commands_end_in_time)
 {
     const char *slow[] = {"sh", "-c", "cat; sleep 600 & wait", NULL};
@@ -265,6 +306,7 @@ int main(void)
         cmocka_unit_test(streams_may_be_cut_anywhere),
         cmocka_unit_test(names_follow_the_format),
         cmocka_unit_test(scripts_run_all_processes_and_give_the_first_failure),
+        cmocka_unit_test(processes_share_the_gpus_of_a_member),
         cmocka_unit_test(commands_end_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,7 @@ static const char *check_job(const job *j)
 
 const char *td__sched_check(const td__sched *s)
 {
-    td__resources used = {0}, by_user = {0};
+    td__resources used = {0}, all = {0}, by_user = {0};
     int n = 0, launching = 0, queued = 0;
     const char *wrong = NULL;
 
@@ -57,8 +57,10 @@ const char *td__sched_check(const td__sched *s)
             n++;
             queued += j->j.state == TD_JOB_QUEUED;
             launching += j->j.state == TD_JOB_LAUNCHING;
-            if (td__order_has(&j->in_active))
-                add(&used, j->j.need);
+            if (td__order_has(&j->in_active)) {
+                add(&used, td__sched_takes(j));
+                add(&all, j->j.need);
+            }
         }
     for (int i = 0; i < s->n_users; i++) {
         const user *u = s->by_number[i];
@@ -76,7 +78,7 @@ const char *td__sched_check(const td__sched *s)
         return "more jobs are launching than may";
     if (queued != td__order_count(&s->queued))
         return "queued jobs were miscounted";
-    if (!same(used, s->used) || !same(used, by_user))
+    if (!same(used, s->used) || !same(all, by_user))
         return "resources in use were miscounted";
     if (beyond(used, s->o.capacity))
         return "more resources are in use than there are";

@@ -42,8 +42,8 @@ static int64_t start_of(td__sched *s, const job *j)
         s->scratch[n++] = TD_ORDER_OF(a, job, in_active);
     qsort(s->scratch, n, sizeof(job *), by_end);
     for (size_t i = 0; i < n; i++) {
-        subtract(&used, s->scratch[i]->j.need);
-        if (td__sched_within(used, j->j.need, s->o.capacity))
+        subtract(&used, td__sched_takes(s->scratch[i]));
+        if (td__sched_within(used, td__sched_takes(j), s->o.capacity))
             return end_of(s->scratch[i]);
     }
     return INT64_MAX;
@@ -57,7 +57,7 @@ static bool leaves(int64_t need, int64_t reserved, int64_t free)
 /* Does `need` take only what the reserved job does not wait for? */
 static bool leaves_room_for(const td__sched *s, td__resources need, const job *reserved)
 {
-    td__resources r = reserved->j.need, c = s->o.capacity;
+    td__resources r = td__sched_takes(reserved), c = s->o.capacity;
 
     return leaves(need.slots, r.slots, c.slots - s->used.slots) &&
            leaves(need.gpus, r.gpus, c.gpus - s->used.gpus) &&
@@ -73,26 +73,26 @@ static bool preempt(td__sched *s, const job *j)
     for (td__order_node *a = td__order_first(&s->active); a; a = td__order_next(a)) {
         const job *v = TD_ORDER_OF(a, job, in_active);
         if (v->stop)
-            subtract(&used, v->j.need);
+            subtract(&used, td__sched_takes(v));
     }
     for (td__order_node *a = td__order_first(&s->active); a; a = td__order_next(a)) {
         job *v = TD_ORDER_OF(a, job, in_active);
-        if (td__sched_within(used, j->j.need, s->o.capacity))
+        if (td__sched_within(used, td__sched_takes(j), s->o.capacity))
             break;
         if (v->stop || !v->j.preemptible || v->j.priority >= j->j.priority)
             continue;
-        subtract(&used, v->j.need);
+        subtract(&used, td__sched_takes(v));
         s->scratch[n++] = v;
     }
-    if (!td__sched_within(used, j->j.need, s->o.capacity))
+    if (!td__sched_within(used, td__sched_takes(j), s->o.capacity))
         return false;
     while (n-- > 0) { /* the last ones may have made the first ones needless */
         job *v = s->scratch[n];
-        td__resources with = used;
-        with.slots += v->j.need.slots;
-        with.gpus += v->j.need.gpus;
-        with.memory_mb += v->j.need.memory_mb;
-        if (td__sched_within(with, j->j.need, s->o.capacity))
+        td__resources with = used, back = td__sched_takes(v);
+        with.slots += back.slots;
+        with.gpus += back.gpus;
+        with.memory_mb += back.memory_mb;
+        if (td__sched_within(with, td__sched_takes(j), s->o.capacity))
             used = with;
         else
             td__sched_stop(s, v, TD_WHY_PREEMPT);
@@ -111,10 +111,10 @@ static bool may_launch(const pass *p, const job *j)
 {
     const td__sched *s = p->s;
 
-    if (!td__sched_within(s->used, j->j.need, s->o.capacity) ||
+    if (!td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
         !td__sched_within(j->owner->used, j->j.need, j->owner->most))
         return false;
-    if (!p->reserved || leaves_room_for(s, j->j.need, p->reserved))
+    if (!p->reserved || leaves_room_for(s, td__sched_takes(j), p->reserved))
         return true;
     return j->j.time_limit_ms && p->start != INT64_MAX && p->now + j->j.time_limit_ms <= p->start;
 }
@@ -125,7 +125,7 @@ static void consider_reserving(pass *p, const job *j)
     const td__sched *s = p->s;
     int64_t waited = p->now - j->eligible_ms;
 
-    if (p->reserved || td__sched_within(s->used, j->j.need, s->o.capacity) ||
+    if (p->reserved || td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
         !td__sched_within(j->owner->used, j->j.need, j->owner->most))
         return;
     bool room = s->o.preempt_ms >= 0 && waited >= s->o.preempt_ms && preempt(p->s, j);

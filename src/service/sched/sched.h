@@ -50,6 +50,9 @@ typedef struct td__sched_job {
     const char *user;
     int priority;
     td__resources need; /* of all members */
+    /* Of these, what is not of the capacity: another system hands it out. Quotas and shares count
+     * it all the same. */
+    td__resources elsewhere;
     int64_t submitted_ms;
     int64_t deadline_ms;   /* when it must have ended; 0: none */
     int64_t time_limit_ms; /* of one attempt; 0: none */
@@ -65,7 +68,8 @@ typedef struct td__sched_job {
 } td__sched_job;
 
 /* Could it ever run, on an empty machine and within the user's quota? */
-bool td__sched_fits(const td__sched *s, const char *user, td__resources need);
+bool td__sched_fits(const td__sched *s, const char *user, td__resources need,
+                    td__resources elsewhere);
 /* A new job, or one that the store still had. */
 TD_NODISCARD td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *j);
 void td__sched_release(td__sched *s, int64_t now, int32_t id);

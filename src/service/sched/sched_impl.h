@@ -78,6 +78,7 @@ void td__sched_use(td__sched *s, job *j);
 void td__sched_give_back(td__sched *s, job *j, int64_t now);
 void td__sched_enqueue(td__sched *s, job *j);
 void td__sched_dequeue(td__sched *s, job *j);
+td__resources td__sched_takes(const job *j); /* of the capacity */
 bool td__sched_within(td__resources used, td__resources need, td__resources most);
 
 /* pass.c */

@@ -157,6 +157,13 @@ static void add(td__resources *r, td__resources need, int sign)
     r->memory_mb += sign * need.memory_mb;
 }
 
+td__resources td__sched_takes(const job *j)
+{
+    td__resources r = j->j.need;
+    add(&r, j->j.elsewhere, -1);
+    return r;
+}
+
 static double half_life_s(const td__sched *s)
 {
     return s->o.half_life_s > 0 ? s->o.half_life_s : DAY_S;
@@ -184,7 +191,7 @@ static double scale(td__sched *s, int64_t now)
 void td__sched_use(td__sched *s, job *j)
 {
     out_of_order(s, j->owner);
-    add(&s->used, j->j.need, 1);
+    add(&s->used, td__sched_takes(j), 1);
     add(&j->owner->used, j->j.need, 1);
     into_order(s, j->owner);
 }
@@ -194,7 +201,7 @@ void td__sched_give_back(td__sched *s, job *j, int64_t now)
     double by = scale(s, now), seconds = (double)(now - j->j.launched_ms) / 1000;
 
     out_of_order(s, j->owner);
-    add(&s->used, j->j.need, -1);
+    add(&s->used, td__sched_takes(j), -1);
     add(&j->owner->used, j->j.need, -1);
     j->owner->past += dominant(s, j->j.need) * (seconds > 0 ? seconds : 0) * by;
     into_order(s, j->owner);
@@ -240,11 +247,14 @@ td_status td__sched_set_quota(td__sched *s, const char *name, td__resources most
     return TD_OK;
 }
 
-bool td__sched_fits(const td__sched *s, const char *name, td__resources need)
+bool td__sched_fits(const td__sched *s, const char *name, td__resources need,
+                    td__resources elsewhere)
 {
     const user *u = td__sched_user_find(s, name);
+    td__resources takes = need;
 
-    return td__sched_within((td__resources){0}, need, s->o.capacity) &&
+    add(&takes, elsewhere, -1);
+    return td__sched_within((td__resources){0}, takes, s->o.capacity) &&
            td__sched_within((td__resources){0}, need, u ? u->most : s->default_most);
 }
 

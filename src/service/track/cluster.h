@@ -78,7 +78,8 @@ void td__cluster_logs(td__tracker *t, const char *token, const char *dir, int me
 void td__cluster_forget(td__tracker *t, const char *token);
 void td__cluster_destroy(td__tracker *t);
 
-#define TD_CLUSTER_TRACKER(id, name_, help_, ops_)                               \
+/* Its last arguments: other members of the td__tracker_ops, ".own_capacity = true". */
+#define TD_CLUSTER_TRACKER(id, name_, help_, ops_, ...)                          \
     static td_status create_##id(const td__tracker_config *c, td__tracker **out) \
     {                                                                            \
         return td__cluster_create(&(ops_), &td__tracker_##id, c, out);           \
@@ -91,6 +92,7 @@ void td__cluster_destroy(td__tracker *t);
                                               .adopt = td__cluster_adopt,        \
                                               .logs = td__cluster_logs,          \
                                               .forget = td__cluster_forget,      \
-                                              .destroy = td__cluster_destroy}
+                                              .destroy = td__cluster_destroy,    \
+                                              __VA_ARGS__}
 
 #endif

@@ -50,10 +50,11 @@ td_status td__launch_copy(const td__group *g, td__launch **out)
                        .attempt = g->attempt,
                        .spec = l->spec,
                        .dir = td__arena_strdup(l->arena, g->dir),
+                       .data = td__arena_strdup(l->arena, g->data ? g->data : ""),
                        .env = copy_list(l->arena, g->env),
                        .command = copy_list(l->arena, g->command),
                        .image = td__arena_strdup(l->arena, g->image ? g->image : "")};
-    if (!l->g.token || !l->g.dir || !l->g.env || !l->g.command || !l->g.image) {
+    if (!l->g.token || !l->g.dir || !l->g.data || !l->g.env || !l->g.command || !l->g.image) {
         st = TD_FAIL(TD_ENOMEM, "out of memory for a group");
         goto fail;
     }
@@ -101,13 +102,35 @@ static void export(td__text *out, const char *variable)
     td__text_add(out, "\n");
 }
 
+/* A member's GPUs are those that its host shows it; CUDA numbers them from 0 where it does not say.
+ * pick FIRST COUNT: so many of them. */
+static void number_gpus(int n, td__text *out)
+{
+    td__text_add(out, "gpus=${CUDA_VISIBLE_DEVICES:-");
+    for (int i = 0; i < n; i++)
+        td__text_printf(out, "%s%d", i ? "," : "", i);
+    td__text_add(out, "}\n"
+                      "pick() (\n"
+                      "    skip=$1 want=$2 list=\n"
+                      "    IFS=,\n"
+                      "    for id in $gpus; do\n"
+                      "        if [ $skip -gt 0 ]; then skip=$((skip - 1)); continue; fi\n"
+                      "        if [ $want -eq 0 ]; then break; fi\n"
+                      "        want=$((want - 1)) list=${list:+$list,}$id\n"
+                      "    done\n"
+                      "    echo \"$list\"\n"
+                      ")\n");
+}
+
 td_status td__launch_script(const td__launch *l, const td__group_place *p, int member, bool shared,
                             td__text *out)
 {
-    int n = td__job_processes(l->spec);
+    int n = td__job_processes(l->spec), share = l->spec->gpus / n; /* GPUs of a process */
 
     for (int i = 0; shared && l->g.env[i]; i++)
         export(out, l->g.env[i]);
+    if (share > 0)
+        number_gpus(l->spec->gpus, out);
     td__text_add(out, "pids=\n");
     for (int k = 0; k < n; k++) {
         td__texts own = {0};
@@ -116,6 +139,9 @@ td_status td__launch_script(const td__launch *l, const td__group_place *p, int m
         size_t at = 0;
         for (const char *v; (v = td__texts_next(own.data, own.used, &at));)
             export(out, v);
+        if (share > 0)
+            td__text_printf(out, "export CUDA_VISIBLE_DEVICES=\"$(pick %d %d)\"\n", k * share,
+                            share);
         bool failed = own.failed;
         td__texts_fini(&own);
         if (failed)

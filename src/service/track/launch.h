@@ -20,10 +20,10 @@ void td__launch_destroy(td__launch *l); /* NULL is allowed */
 /* The environment of member m with one process: what all share, and what is its own. */
 TD_NODISCARD td_status td__launch_env(const td__launch *l, const td__group_place *p, int member,
                                       td__texts *out);
-/* A script for sh that runs the member's processes, each with its environment, passes SIGTERM on to
- * them, and ends with the first status that is not 0, after which it ends the others. The command
- * is its arguments ("$@"). shared: also what all processes share, for those who have no other way
- * to hand it over. */
+/* A script for sh that runs the member's processes, each with its environment and an equal share of
+ * the member's GPUs, as far as there is one for each; it passes SIGTERM on to them, and ends with
+ * the first status that is not 0, after which it ends the others. The command is its arguments
+ * ("$@"). shared: also what all processes share, for who has no other way to hand it over. */
 TD_NODISCARD td_status td__launch_script(const td__launch *l, const td__group_place *p, int member,
                                          bool shared, td__text *out);
 /* 'text' for sh, with its quotes escaped. */

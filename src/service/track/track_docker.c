@@ -6,8 +6,8 @@
  *
  * Network (docker.network): `host` gives all members the host's, with ports of their own; on a
  * network of the user's they find each other by name; for `bridge`, whose containers have no names,
- * a group of several gets a network of its own. The job's directory is mounted at the same path; in
- * it is the folder in which ranks of tandem meet. */
+ * a group of several gets a network of its own. The job's directory is mounted at the same path, in
+ * it the folder in which ranks of tandem meet; so is its data set, to be read only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -194,6 +194,9 @@ static json_t *host_config(const td__launch *l, const plan *p)
     json_t *h = json_pack("{s:s, s:I, s:I, s:[s++]}", "NetworkMode", p->network, "NanoCpus",
                           (json_int_t)l->spec->slots * 1000000000, "Memory",
                           (json_int_t)l->spec->memory_mb << 20, "Binds", l->g.dir, ":", l->g.dir);
+    if (l->g.data[0])
+        json_array_append_new(json_object_get(h, "Binds"),
+                              json_pack("s+++", l->g.data, ":", l->g.data, ":ro"));
     if (l->spec->gpus > 0)
         json_object_set_new(
             h, "DeviceRequests",
@@ -475,4 +478,4 @@ static const td__cluster_ops OPS = {.open = open_docker,
                                     .watch = watch};
 
 extern const td__tracker_ops td__tracker_docker;
-TD_CLUSTER_TRACKER(docker, "docker", "containers of a Docker engine", OPS);
+TD_CLUSTER_TRACKER(docker, "docker", "containers of a Docker engine", OPS, .sees_data = true);

@@ -395,4 +395,5 @@ static const td__cluster_ops OPS = {.open = open_cluster,
                                     .vanish = true};
 
 extern const td__tracker_ops td__tracker_kubernetes;
-TD_CLUSTER_TRACKER(kubernetes, "kubernetes", "pods of a Kubernetes cluster", OPS);
+TD_CLUSTER_TRACKER(kubernetes, "kubernetes", "pods of a Kubernetes cluster", OPS,
+                   .own_capacity = true);

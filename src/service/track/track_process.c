@@ -525,6 +525,7 @@ const td__tracker_ops td__tracker_process = {
     .name = "process",
     .help = "processes of this host, each job under a supervisor of its own",
     .sees_steps = true,
+    .sees_data = true,
     .create = process_create,
     .start = process_start,
     .signal = process_signal,

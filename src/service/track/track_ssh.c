@@ -354,4 +354,4 @@ static const td__cluster_ops OPS = {.open = open_ssh,
                                     .look_every_ms = 1000};
 
 extern const td__tracker_ops td__tracker_ssh;
-TD_CLUSTER_TRACKER(ssh, "ssh", "processes of hosts reached by ssh", OPS);
+TD_CLUSTER_TRACKER(ssh, "ssh", "processes of hosts reached by ssh", OPS, .own_capacity = false);

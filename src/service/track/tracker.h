@@ -29,6 +29,7 @@ typedef struct td__group {
     int attempt;
     const td__job_spec *spec;   /* members, processes, resources, image, command, limits */
     const char *dir;            /* the job's directory on the service's host, absolute */
+    const char *data;           /* its data set there, to be read; NULL, "": none */
     const char *const *env;     /* "K=V", NULL-terminated: what is the same in all processes;
                                      group_env.h adds what differs */
     const char *const *command; /* NULL-terminated argv; [0] NULL: the image's own */
@@ -84,9 +85,11 @@ typedef struct td__tracker_config {
 } td__tracker_config;
 
 typedef struct td__tracker_ops {
-    const char *name; /* "process" */
-    const char *help; /* one line */
-    bool sees_steps;  /* restarts.step_deadline_s is kept */
+    const char *name;  /* "process" */
+    const char *help;  /* one line */
+    bool sees_steps;   /* restarts.step_deadline_s is kept */
+    bool sees_data;    /* td__group.data, at the same path */
+    bool own_capacity; /* its system knows how much there is, and lets jobs wait */
     TD_NODISCARD td_status (*create)(const td__tracker_config *c, td__tracker **out);
     /* All members or none. Answers by events. */
     void (*start)(td__tracker *t, const td__group *g);
