@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fail.h"
 
 typedef enum phase { IDLE, EXPECTED, THERE, LOST, GONE } phase;
@@ -19,6 +20,7 @@ typedef struct slot {
     bool started;
     phase phase;
     uint64_t number; /* of arrival */
+    uint64_t came_ns;
     td__ps_push push;
     double *numbers;
 } slot;
@@ -69,6 +71,7 @@ static td_status receive(slot *s)
     pthread_mutex_lock(&b->lock);
     s->push = p;
     s->number = ++b->arrived;
+    s->came_ns = td__clock_ns();
     s->phase = THERE;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
@@ -104,6 +107,14 @@ void td__ps_inbox_expect(td__ps_inbox *b, int worker)
     b->slots[worker].phase = EXPECTED;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
+}
+
+uint64_t td__ps_inbox_came_ns(td__ps_inbox *b, int worker)
+{
+    pthread_mutex_lock(&b->lock);
+    uint64_t ns = b->slots[worker].came_ns;
+    pthread_mutex_unlock(&b->lock);
+    return ns;
 }
 
 bool td__ps_inbox_busy(td__ps_inbox *b, int worker)

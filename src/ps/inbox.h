@@ -39,6 +39,8 @@ void td__ps_inbox_expect(td__ps_inbox *b, int worker);
  * is told once. */
 TD_NODISCARD td_status td__ps_inbox_next(td__ps_inbox *b, int only, td__deadline until, int *worker,
                                          td__ps_push *out, const double **numbers);
+/* When the last push of a worker came (base/clock.h), however long it lay there. */
+uint64_t td__ps_inbox_came_ns(td__ps_inbox *b, int worker);
 /* Is a push expected or there? */
 bool td__ps_inbox_busy(td__ps_inbox *b, int worker);
 void td__ps_inbox_taken(td__ps_inbox *b, int worker);

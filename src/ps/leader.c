@@ -215,7 +215,7 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
 {
     enum { NEWEST = 8 }; /* one of so many */
     td__ps_seat *seat = &r->seats[worker];
-    double took = 1e-9 * (double)(td__clock_ns() - seat->since_ns);
+    double took = 1e-9 * (double)(td__ps_inbox_came_ns(r->inbox, worker) - seat->since_ns);
     uint64_t slowest = slowest_of(r);
     if (!seat->overdue)
         r->batch_seconds += r->batch_seconds > 0 ? (took - r->batch_seconds) / NEWEST : took;
@@ -242,7 +242,8 @@ static void limit(const td__ps_rule *r, td__ps_command *c)
 {
     if (c->worker < 0 || r->copies)
         return;
-    double took = 1e-9 * (double)(td__clock_ns() - r->seats[c->worker].since_ns);
+    uint64_t came_ns = td__ps_inbox_came_ns(r->inbox, c->worker);
+    double took = 1e-9 * (double)(came_ns - r->seats[c->worker].since_ns);
     uint64_t most = td__comm_timeout_ms(r->base.x.comm);
     double ms = 1000 * overdue_s(r->batch_seconds > 0 ? r->batch_seconds : took);
     c->within_ms = ms < (double)most ? (uint64_t)ms : most;
