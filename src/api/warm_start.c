@@ -30,16 +30,6 @@ td_status td__job_run_see_from(const td__job_run *r)
     return TD_OK;
 }
 
-td_status td__job_run_see_from(const td__job_run *r)
-{
-    const char *from = td__job_from(r->session.job);
-    struct stat st;
-
-    if (from && stat(from, &st) != 0)
-        return TD_FAIL(TD_EINVAL, "model.from: %s: %s", from, strerror(errno));
-    return TD_OK;
-}
-
 td_status td__job_run_from(td__job_run *r)
 {
     const char *from = td__job_from(r->session.job);
