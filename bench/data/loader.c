@@ -6,9 +6,9 @@
  * windows of 256 bytes, in shuffled batches of 64. folder: JPEG images in the folder PATH/train, a
  * random part of each scaled to 224 x 224 and normalised, in shuffled batches of 64. parquet: the
  * file PATH in order in batches of 64. These two are opened and read to their end, again and again,
- * and the first time does not count. Every batch is looked at
- * (its first and last values), as a model would. Threads 0: read in next(). Of folder and parquet the
- * time is that of the processor. Prints one JSON object. */
+ * and the first time does not count; their time is that of the processor. Every batch is looked at
+ * (its first and last values), as a model would. Threads 0: read in next(). Prints one JSON
+ * object. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "data/data_digest.h"
+#include "data/digest/data_digest.h"
 #include "data/fit_json.h"
 
 static td_status describe_parts(const td__data *d, json_t *to)

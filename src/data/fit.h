@@ -10,7 +10,7 @@
  *      "maps": [{"map": "normalize", "mean": [...], "std": [...]}, ...]}
  *
  * Numbers are written so that they are read back with the same bits. "parts" tells whether the data
- * have changed since (data_digest.c). */
+ * have changed since (digest/data_digest.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_DATA_FIT_H
 #define TD_DATA_FIT_H

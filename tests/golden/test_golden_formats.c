@@ -1,8 +1,8 @@
 /* Files that TensorFlow and pyarrow wrote are read back, every value, and what is not supported is
  * refused in a line: TFRecord files of tf.train.Example with numbers and with images; Parquet files
  * plain, with dictionaries and with deltas, in row groups and in pages of both versions,
- * uncompressed and by snappy, gzip and zstd, with missing values. tests/golden/formats/make.py wrote
- * them. */
+ * uncompressed and by snappy, gzip and zstd, with missing values. tests/golden/formats/make.py
+ * wrote them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>

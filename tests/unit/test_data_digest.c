@@ -1,6 +1,7 @@
-/* The digest of a part (data/data_digest.h): of small parts every sample counts, of large ones their
- * number and the samples of evenly spaced blocks; images count as their files have them; digests
- * that older programs wrote are still understood. What is hashed is computed here once more. */
+/* The digest of a part (data/digest/data_digest.h): of small parts every sample counts, of large
+ * ones their number and the samples of evenly spaced blocks; images count as their files have them;
+ * digests that older programs wrote are still understood. What is hashed is computed here once
+ * more. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files that TensorFlow and pyarrow wrote, for our readers (tests/golden/test_golden_formats.c), and
-what is in them:
+"""Files that TensorFlow and pyarrow wrote, for our readers (test_golden_formats.c), and what is in
+them:
 
     numbers.tfrecord   examples of floats and int64 (one of them negative), a text, a label
     images.tfrecord    PNG images of 6 x 5 pixels

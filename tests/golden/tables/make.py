@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two small tables, and what pandas and scikit-learn make of them (tests/golden/test_golden_tables.c):
+"""Two small tables, and what pandas and scikit-learn make of them (test_golden_tables.c):
 
     train.csv      measured; its missing cells are written in all the ways that pandas knows
     new.csv        read by what was measured on train.csv; has categories that train.csv has not

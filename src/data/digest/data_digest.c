@@ -4,14 +4,15 @@
  * them: what does not change a sample (a file's date, a column that nobody reads) does not count.
  * Images count with the bytes of their files and their class, so that nothing is decoded. All
  * samples are hashed of parts up to 1 GB; of larger parts, whose number of samples is compared too,
- * BLOCKS evenly spaced blocks of samples and the last one. Samples that are generated cannot change.
+ * BLOCKS evenly spaced blocks of samples and the last one. Samples that are generated cannot
+ * change.
  *
  * How a part was hashed stands beside its digest:
  *   "whole"   all its samples
  *   "block"   otherwise: samples of a block; 1 where it is not said, as older programs had it
  *   "stored"  the bytes of files, not what they are decoded to */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/data_digest.h"
+#include "data/digest/data_digest.h"
 
 #include <string.h>
 
