@@ -224,10 +224,10 @@ td_status td__block_cache_check(const td__block_cache_opts *o)
         return TD_FAIL(TD_EINVAL, "%s: %" PRId64 " blocks: at most %d", o->name, o->count, INT_MAX);
     for (int l = 0; l < TD_BLOCK_LEVELS; l++)
         if (o->level[l] < each && (o->level[l] || l == TD_BLOCK_HOST))
-            return TD_FAIL(
-                TD_EINVAL, "%s.%s_mb: a block has %zu bytes, and there is room for %zu%s", o->name,
-                td__block_level_name((td__block_level)l), each, o->level[l],
-                l == TD_BLOCK_HOST ? "; the other levels need this one" : "");
+            return TD_FAIL(TD_EINVAL,
+                           "%s.%s_mb: a block has %zu bytes, and there is room for %zu%s", o->name,
+                           td__block_level_name((td__block_level)l), each, o->level[l],
+                           l == TD_BLOCK_HOST ? "; the other levels need this one" : "");
     return TD_OK;
 }
 

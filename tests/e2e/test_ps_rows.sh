@@ -85,8 +85,9 @@ pid_of() { # RANK
         grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
 }
 saved() { [ -d "$1/checkpoints/step-00000020" ]; }
-# interrupted RUN STATUS COMMAND [TEXT]: a run that ends with the status, and says the text, since the
-# command was given after some checkpoints; a longer one if it was over before. $epochs: how long
+# interrupted RUN STATUS COMMAND [TEXT]: a run that ends with the status, and says the text, since
+# the command was given after some checkpoints; a longer one if it was over before. $epochs: how
+# long
 interrupted() {
     for epochs in 4 8 20; do
         rm -rf "$1"

@@ -1,7 +1,8 @@
-/* Servers for programs of other systems, in one process: the rendezvous of Horovod, asked without its
- * HTTP server, and what is known of ranks that have asked to be aborted. */
+/* Servers for programs of other systems, in one process: the rendezvous of Horovod, asked without
+ * its HTTP server, and what is known of ranks that have asked to be aborted. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,7 +20,7 @@ static td_status start(const char *listen, td__foreign_answer *answer, void *use
     (void)listen;
     ask = answer;
     *server = asked = user;
-    strcpy(address, "127.0.0.1:1");
+    snprintf(address, TD_FOREIGN_HTTP_ADDRESS, "127.0.0.1:1");
     return TD_OK;
 }
 
