@@ -85,9 +85,6 @@ run 0 "$tandem" train job.yaml --run-dir counted "${per_rank[@]}" -n 2
 run 2 "$tandem" train --resume=counted --set train.epochs=2
 has 'was trained with batches of 32, now 16: resume on as many ranks, or say with train.steps'
 run 0 "$tandem" train --resume=counted --set train.epochs=2 -n 2
-run 0 "$tandem" train job.yaml --run-dir larger --set train.batch=32 --set train.epochs=1
-run 2 "$tandem" train --resume=larger --set train.batch=16 --set train.epochs=2
-has 'with train.batch 32, and now it is 16: leave it, or say with train.steps at which step'
 
 # Samples in the order of the data, the same in each epoch and on any number of ranks.
 run 0 "$tandem" train job.yaml --run-dir d --set train.shuffle=false

@@ -39,6 +39,23 @@ static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *o
     return TD_OK;
 }
 
+/* More than a bucket of the default size. */
+static td_status build_wide(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
+{
+    (void)user;
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 2));
+    td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(rows));
+    td_node *h = td_relu(g, td_nn_linear(g, "one", x, 600, NULL));
+    h = td_relu(g, td_nn_linear(g, "two", h, 1800, NULL));
+    td_node *logits = td_nn_linear(g, "three", h, 3, NULL);
+    *out = (td__model_nodes){.loss = td_softmax_cross_entropy(g, logits, y, NULL),
+                             .output = logits,
+                             .inputs = {"x", "y"},
+                             .n_inputs = 2};
+    return TD_OK;
+}
+
+static const td__model WIDE = {.build = build_wide};
 static const td__model MODEL = {.build = build, .user = &row_sparse};
 static const td__model DENSE = {.build = build, .user = &dense};
 
@@ -345,6 +362,28 @@ TEST(shards_in_memory_of_a_device)
         }
 }
 
+/* Where the job does not say how large buckets are, those of a device are others at stage 1: what
+ * ranks hold, and what is moved when the world changes, is cut alike. */
+TEST(buckets_of_a_device)
+{
+    elastic_plan alone = new_plan(0, 1);
+    elastic_end one, end;
+    alone.model = &WIDE;
+    elastic_run(&alone, &one);
+    td__data_close(alone.data);
+    CHECK(!one.failure, "%s", one.text);
+    elastic_plan plan = new_plan(1, 3);
+    plan.model = &WIDE;
+    plan.opts.backend = "far";
+    plan.opts.sync.bucket_nbytes = 0;
+    plan.faults = "kill rank=1 at=step:2:comm:3";
+    atomic_store(&back, 0);
+    elastic_run(&plan, &end);
+    expect(&plan, &end, &one);
+    CHECK(atomic_load(&back) == 0, "the run went back");
+    td__data_close(plan.data);
+}
+
 /* Those that look at whole tensors, or have no state. */
 TEST(every_optimizer_can_be_mirrored)
 {
@@ -404,6 +443,7 @@ int main(void)
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_hands_over_its_shards),
         cmocka_unit_test(shards_in_memory_of_a_device),
+        cmocka_unit_test(buckets_of_a_device),
         cmocka_unit_test(every_optimizer_can_be_mirrored),
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
     };
