@@ -16,7 +16,7 @@ typedef struct td__gpu_info {
     char what[224]; /* "NVIDIA H200, compute capability 9.0, ..." */
     char name[96];  /* "NVIDIA H200" */
     size_t memory;  /* bytes */
-    char bits[128]; /* what bits belong to: see td__backend_gpu() */
+    char bits[224]; /* what bits belong to: see td__backend_gpu() */
 } td__gpu_info;
 
 typedef struct td__gpus {
