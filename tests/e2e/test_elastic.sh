@@ -103,7 +103,7 @@ start -n 2 --elastic --lease 20s --heartbeat 50ms -- "${steps[@]}"
 all_in 1 2
 victim=$(pid_of 1 1)
 kill -STOP "$victim"
-must "now 1 rank (generation 2): rank 1 on host localhost is stopped; the others do not wait for it"
+must "now 1 rank (generation 2): rank 1 on host localhost is stopped: continuing without it"
 all_in 2 1
 kill -CONT "$victim"
 all_in 3 2

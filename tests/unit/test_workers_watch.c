@@ -83,7 +83,7 @@ TEST(one_that_was_killed_and_does_not_end_is_told_of_once)
         CHECK(strstr(line, "rank 3 (host tin, pid ") && strstr(line, pid) &&
                   strstr(line, "was killed 1.5 s ago and has not ended"),
               "%s", line);
-        CHECK(!strstr(line, "the others wait") == !member, "%s", line);
+        CHECK(!strstr(line, "the other ranks wait") == !member, "%s", line);
         td__worker_watch(w, &k, BEGIN + 9 * LEASE);
         hear(&heard, line);
         CHECK(!*line, "twice: %s", line);
