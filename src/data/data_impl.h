@@ -18,9 +18,9 @@ struct td__data {
     const td__source_def *def; /* NULL: samples come from elsewhere */
     char source[48];
     uint64_t hash_whole; /* td__data_opts */
-    bool draws;      /* samples of train change every epoch, or that is not known */
-    bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
-    bool sample;     /* one sample to fill in: filters keep it, whatever it says */
+    bool draws;          /* samples of train change every epoch, or that is not known */
+    bool test_aside;     /* opts.input is the test part, but the share is cut off all the same */
+    bool sample;         /* one sample to fill in: filters keep it, whatever it says */
 };
 
 /* A further stage over all parts. */
