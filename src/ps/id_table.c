@@ -205,7 +205,7 @@ static td_status pull_one(td__id_table *t, int64_t id, bool train, float *out)
         *e = (entry){.id = id, .slot = NONE};
         t->used++;
     }
-    if (e->id >= 0 && e->slot == NONE && train && ++e->last >= t->o.min_count)
+    if (e->id >= 0 && e->slot == NONE && train && e->last + 1u >= t->o.min_count)
         TD_TRY(make_row(t, e));
     if (e->id >= 0 && e->slot != NONE) {
         TD_TRY(td__row_store_at(&t->store, e->slot, false, &row));
@@ -244,8 +244,12 @@ static td_status push_block(td__id_table *t, const td__optim_hyper *h, const blo
     for (size_t i = 0; i < b->n; i++) {
         entry *e = b->entry[i];
         float *row = b->row[i];
-        if (e->id < 0 || e->slot == NONE)
+        if (e->id < 0)
             continue;
+        if (e->slot == NONE) {
+            e->last = e->last < LAST ? (e->last + 1u) & LAST : LAST;
+            continue;
+        }
         if (!row)
             TD_TRY(td__row_store_at(&t->store, e->slot, true, &row));
         td__row_optim_update(&t->optim, h, row, grads + (b->begin + i) * t->o.width, t->o.width);

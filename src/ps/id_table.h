@@ -4,9 +4,10 @@
  * Initial values are a function of seed, name and id: those that an ordinary embedding of that name
  * has, whoever makes the row and when.
  *
- * Filters  min_count: an id has a row when it was pulled that often; before, it reads as zeros and
- *          is not trained. expire: rows that nobody has pushed to for so many steps are dropped,
- *          and begin anew if they come back.
+ * Filters  min_count: an id has a row in the batch that is so many'th to use it; before, it reads
+ *          as zeros and is not trained. Batches are counted by their pushes, which have an order on
+ *          all servers; pulls of several workers have none. expire: rows that nobody has pushed to
+ *          for so many steps are dropped, and begin anew if they come back.
  * Memory   Rows lie in chunks. Beyond `memory` bytes of them, those that were not used lately are
  *          in a file without a name; the index of ids stays in memory, 32 bytes a row.
  * Saving   By delta: a file has the rows that have changed since the file before it, and the ids
@@ -49,7 +50,7 @@ TD_NODISCARD td_status td__id_table_expire(td__id_table *t, uint64_t step);
 
 typedef struct td__id_table_stats {
     size_t rows;    /* that there are */
-    size_t waiting; /* ids that were not pulled often enough */
+    size_t waiting; /* ids that were not used often enough */
     size_t spilled; /* rows that are in the file now */
     size_t dropped; /* since the table was made */
 } td__id_table_stats;

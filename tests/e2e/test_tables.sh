@@ -47,6 +47,20 @@ same three tables.yaml -n 3 --servers 1 --sync sync --set train.micro_batches=4
 same file file.yaml -n 1 --servers 2 --sync sync
 same asgd tables.yaml -n 1 --servers 1 --sync asgd
 
+# Ids that are rare have no row yet: whose pull came first does not matter.
+sed 's/on: servers/on: servers, min_count: 3/' tables.yaml >rare.yaml
+run 0 "$tandem" train rare.yaml -n 1 --servers 1 --sync sync --run-dir rare --threads 1
+losses rare
+! cmp -s dense.losses rare.losses || fail "min_count changes nothing"
+for name in "1 2" "2 1" "2 2" "3 1"; do
+    read -r workers servers <<<"$name"
+    run 0 "$tandem" train rare.yaml -n "$workers" --servers "$servers" --sync sync \
+        --run-dir "rare$workers$servers" --threads 1
+    losses "rare$workers$servers"
+    cmp -s rare.losses "rare$workers$servers.losses" ||
+        fail "min_count: a wrong result: other losses of $workers workers, $servers servers"
+done
+
 run 0 "$tandem" train tables.yaml -n 2 --servers 2 --sync sync --run-dir half --threads 1 \
     --set train.epochs=1
 run 0 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=2

@@ -84,12 +84,14 @@ TEST(filters)
 {
     td__id_table *t = table_of((td__id_table_opts){.min_count = 3, .expire = 10});
     float got[WIDTH], zero[WIDTH] = {0};
-    for (int i = 0; i < 2; i++) {
-        pull_one(t, 8, true, got);
-        check_equal(got, zero, "seen too rarely", 8);
+    for (uint64_t step = 1; step <= 2; step++) {
+        for (int worker = 0; worker < 3; worker++) { /* of one batch, in whatever order */
+            pull_one(t, 8, true, got);
+            check_equal(got, zero, "seen too rarely", 8);
+        }
+        push_one(t, 8, step);
     }
     pull_one(t, 8, false, got); /* to look is not to use */
-    push_one(t, 8, 1);
     CHECK_EQ_INT(td__id_table_look(t).waiting, 1);
     pull_one(t, 8, true, got);
     CHECK(got[0] != 0, "seen three times, and no row");
