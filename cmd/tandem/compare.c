@@ -411,6 +411,8 @@ static int compare(comparison *c)
     if (!c->quiet)
         printf("%s: %d variant%s in %s\n", c->name, c->variants.n, c->variants.n == 1 ? "" : "s",
                c->dir);
+    if (!c->quiet && c->variants.left_out)
+        printf("not in --sync all: %s\n", c->variants.left_out);
     fflush(stdout);
     for (int repeat = 0; repeat < c->repeat; repeat++)
         for (int v = 0; v < c->variants.n && !st && !atomic_load(&stop); v++)

@@ -141,11 +141,29 @@ static bool can_be(const td__sync_ops *r, int ranks)
     return r->key || !r->fits || r->fits(&none, &apart) || r->fits(&none, &shared);
 }
 
+/* Why --sync all has no variant of a rule; NULL: it has one. */
+static const char *why_not(const td__sync_ops *r, int ranks)
+{
+    if (r->one_process)
+        return "threads of one process, with jobs of its own";
+    if (can_be(r, ranks))
+        return NULL;
+    return can_be(r, 1) ? "one rank" : "a job that names more";
+}
+
 static td_status add_all(maker *m)
 {
-    for (const td__sync_ops *const *r = td__sync_rules; *r; r++)
-        if (!(*r)->one_process && can_be(*r, m->ranks))
+    for (const td__sync_ops *const *r = td__sync_rules; *r; r++) {
+        const char *why = why_not(*r, m->ranks), *before = m->list.left_out;
+        if (!why) {
             TD_TRY(add_rule(m, *r));
+            continue;
+        }
+        m->list.left_out = td__arena_printf(m->arena, "%s%s%s (for %s)", before ? before : "",
+                                            before ? ", " : "", (*r)->name, why);
+        if (!m->list.left_out)
+            return out_of_memory();
+    }
     return TD_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct td__variant {
 typedef struct td__variants {
     td__variant *at;
     int n;
+    const char *left_out; /* rules that --sync all has no variant of, and why; NULL: none */
 } td__variants;
 
 /* From --base, --sync, --runs, --parallel, --vary, --ranks and --set (for all). TD_EINVAL: one

@@ -118,6 +118,7 @@ END
 
 # --- Every sync rule that can be on two ranks, by its name ---------------------------------------
 run 0 "$tandem" compare job.yaml --sync all -n 2 --out rules --set train.steps=4
+has '^not in --sync all: plugin (for a job that names more), exact-local (for one rank), hogwild '
 rules=$("$tandem" help job sync | sed -n 's/^  \([a-z-]*\): .*/\1/p' |
     grep -v -e '^exact-local$' -e '^hogwild$' -e '^cyclades$' -e '^plugin$' | paste -sd,)
 python3 - "$rules" <<'END' || fail "all rules: $(cat out)"
