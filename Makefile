@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin verbs over CMake and Ninja; everything is built into build/ (sanitizers: build-asan/,
 # build-tsan/). Options: BUILD=DIR, WERROR=1, JOBS=N, FLAKY=DIR (tests; tools/run-tests), JSON=FILE
-# (bench), PYTHON=a Python with PyTorch (bench-pipeline), PREFIX=DIR and DESTDIR=DIR (install).
+# (bench), PYTHON=a Python with PyTorch (bench-pipeline, bench-tensor, bench-data), PREFIX=DIR and
+# DESTDIR=DIR (install).
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -10,8 +11,8 @@ cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERRO
 
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
         bench bench-torch bench-comm bench-pipeline bench-ddp bench-elastic bench-data \
-        bench-service bench-ps bench-sync demo install sanitize asan tsan fuzz gpu-bundle clean \
-        help
+        bench-service bench-ps bench-sync bench-tensor demo install sanitize asan tsan fuzz \
+        gpu-bundle clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -85,9 +86,9 @@ bench-pipeline: all ## pipelines beside torch.distributed.pipelining; PYTHON=one
 	@bench/pipeline/run $(BUILD) $(if $(PYTHON),--python $(PYTHON)) \
 	    $(if $(JSON),--json $(abspath $(JSON)))
 
-.PHONY: bench-tensor
 bench-tensor: all ## tensor parallel ranks beside torch.distributed.tensor
-	@bench/tensor/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+	@bench/tensor/run $(BUILD) $(if $(PYTHON),--python $(PYTHON)) \
+	    $(if $(JSON),--json $(abspath $(JSON)))
 
 demo: setup ## build, train examples/digits.yaml, end with the path of its report
 	@$(MAKE) --no-print-directory all
@@ -109,7 +110,8 @@ tsan:
 	@tools/with-sanitizers $(run_tests) build-tsan
 
 bench-data: all ## the data pipeline beside PyTorch's DataLoader
-	@bench/data/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+	@bench/data/run $(BUILD) $(if $(PYTHON),--python $(PYTHON)) \
+	    $(if $(JSON),--json $(abspath $(JSON)))
 
 FUZZ_SECONDS ?= 60
 fuzz: ## run the fuzzers of tests/fuzz, FUZZ_SECONDS=60 each
