@@ -27,6 +27,7 @@ tools/lint/  lint
 END
 spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 printf '%s\nint td_good(void);\n' "$spdx" >include/tandem/good.h
+printf '%s\n#include "tandem/good.h"\n' "$spdx" >include/tandem/tandem.h
 for f in src/ops/x.h src/base/x.h tests/unit/x.h; do
     printf '%s\nint td__x(void);\n' "$spdx" >$f
 done
@@ -83,6 +84,7 @@ refuses readme docs/lonely.$md 'a page\n' 'no other document names this page'
 refuses format src/base/a.c "$spdx\nint  f( void ) { return 1; }\n" 'not formatted'
 refuses headers src/base/a.h "$spdx\nsize_t td__f(void);\n" 'does not compile alone'
 refuses headers include/tandem/a.h "$spdx\nint td_f(int class);\n" 'does not compile alone (g++)'
+refuses headers include/tandem/a.h "$spdx\n" 'tandem/tandem.h does not include it'
 refuses quotes docs/troubleshooting.md "$(row '... were lost')\n" 'no string of the program'
 refuses quotes docs/troubleshooting.md 'no table\n' 'quotes nothing'
 

@@ -10,10 +10,11 @@ c="gcc -std=c11 -D_GNU_SOURCE -DTD_ISA=scalar -DTD_ISA_scalar=1 -fsyntax-only $w
 c="$c -DTD_CUDA=1 -DTD_CUDNN=0 -DTD_HAVE_SERVICE=1 -Wconversion"
 c="$c -Iinclude -Isrc -Itests -Icmd/tandem -I$build/generated -x c"
 cxx="g++ -std=c++17 -fsyntax-only $warnings -Iinclude -x c++"
+bad=0
 for h in include/tandem/*.h; do
     h=${h#include/}
     [ "$h" = tandem/tandem.h ] || grep -qxF "#include \"$h\"" include/tandem/tandem.h ||
-        { echo "include/$h: tandem/tandem.h does not include it"; exit 1; }
+        { echo "include/$h: tandem/tandem.h does not include it"; bad=1; }
 done
 # Through a one-line file: a header as the main file would be treated specially.
 {
@@ -24,3 +25,4 @@ done
 } | xargs -d '\n' -P "$(nproc)" -I{} bash -c \
     'cmd="{}"; h=${cmd##* }; echo "#include \"$PWD/$h\"" | ${cmd% *} - ||
         { echo "$h: does not compile alone (${cmd%% *})"; exit 1; }'
+exit $bad
