@@ -205,7 +205,7 @@ static void heartbeat(td__members *m, const td__heartbeat *b)
 {
     process *p = process_of(m);
     pthread_mutex_lock(&p->d->lock);
-    if (b->phase == TD_PHASE_DISK && b->what && strstr(b->what, "before it goes")) {
+    if (b->phase == TD_PHASE_DISK && b->what && strstr(b->what, "before leaving")) {
         p->leaving = true;
         pthread_cond_broadcast(&p->d->changed);
     }
