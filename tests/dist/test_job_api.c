@@ -474,8 +474,8 @@ TEST(samples_of_the_program_are_not_kept_as_blocks)
     CHECK_OK(td_trainer_from_job(plain, &o, &t));
     td_trainer_destroy(t);
     CHECK_STATUS(td_trainer_from_job(kept, &o, &t), TD_EINVAL);
-    CHECK(strstr(td_last_error(), "data.blocks: not with samples that change every epoch"),
-          "%s", td_last_error());
+    CHECK(strstr(td_last_error(), "data.blocks: not with samples that change every epoch"), "%s",
+          td_last_error());
     td_job_destroy(kept);
     td_job_destroy(plain);
     td_dataset_destroy(drawn);
