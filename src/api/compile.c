@@ -273,7 +273,7 @@ td_status td_trainer_compile(td_build_fn build_fn, void *user, td_dataset *train
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
     t->comm = o->comm;
-    t->zero = o->zero;
+    t->split = td__sync_division_of(&(td__sync_config){.zero = o->zero}).split_params;
     t->late = o->resume || o->zero > 0;
     t->parts[0] = td__pipeline_retain(train);
     t->parts[1] = td__pipeline_retain(valid);

@@ -69,7 +69,7 @@ static void show(td_trainer *t)
     t->trainer = s->trainer;
     t->data = s->data;
     t->comm = s->comm;
-    t->zero = s->opts.sync.zero;
+    t->split = td__sync_division_of(&s->opts.sync).split_params;
     t->model.n_fields = td__data_fields(s->data, &fields);
     memcpy(t->model.fields, fields, (size_t)t->model.n_fields * sizeof *fields);
 }

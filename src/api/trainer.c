@@ -75,39 +75,63 @@ static bool several(const td_trainer *t)
     return elastic(t) || (t->comm && td_comm_size(t->comm) > 1);
 }
 
+enum { PATH_ROOM = sizeof(((td__checkpoint_info *)0)->path) + 32 }; /* of a checkpoint's file */
+
+/* The file of weights of the newest checkpoint. */
+static td_status newest(const td_trainer *t, td__checkpoint_info *info, char *path, size_t room)
+{
+    TD_TRY(td__checkpoint_find(t->run->checkpoints, NULL, info));
+    snprintf(path, room, "%s/model.safetensors", info->path);
+    return TD_OK;
+}
+
 /* The weights that an elastic run would begin with now; each rank has its own, and the first ones
  * where there is no checkpoint. */
 static td_status take_newest(td_trainer *t)
 {
-    const char *dir = t->run->checkpoints;
     td__checkpoint_info info;
-    char path[sizeof info.path + 32];
+    char path[PATH_ROOM];
 
-    if (!td__checkpoint_any(dir))
+    if (!td__checkpoint_any(t->run->checkpoints))
         return TD_OK;
-    TD_TRY(td__checkpoint_find(dir, NULL, &info));
-    snprintf(path, sizeof path, "%s/model.safetensors", info.path);
+    TD_TRY(newest(t, &info, path, sizeof path));
     return td__trainer_load(t->trainer, path);
 }
 
-/* Ranks other than 0 have no weights of a job, or of a checkpoint, before the run begins: they get
- * them now. */
+/* Elastic ranks that had parts of the weights have left each other: the last checkpoint has all. */
+static bool scattered(const td_trainer *t)
+{
+    return t->split && t->fitted && elastic(t);
+}
+
+static td_status find_last(const td_trainer *t, char *path, size_t room)
+{
+    td__checkpoint_info info;
+
+    TD_TRY(newest(t, &info, path, room));
+    if (info.state.step == td__trainer_step(t->trainer))
+        return TD_OK;
+    return TD_FAIL(TD_EIO, "the newest checkpoint, %s, is not that of step %" PRIu64, info.path,
+                   td__trainer_step(t->trainer));
+}
+
+/* The weights that evaluations and predictions are made with. Ranks other than 0 have none of a
+ * job, or of a checkpoint, before the run begins, and elastic ranks may have parts of them after
+ * it: they get them now. */
 static td_status share_weights(td_trainer *t)
 {
+    char path[PATH_ROOM];
+
+    if (scattered(t) && !t->gathered) {
+        TD_TRY(find_last(t, path, sizeof path));
+        TD_TRY(td__trainer_load(t->trainer, path));
+        t->gathered = true;
+    }
     if (t->fitted || t->trained || !t->late || !several(t))
         return TD_OK;
     TD_TRY(elastic(t) ? take_newest(t) : td__trainer_share(t->trainer));
     t->late = false;
     return TD_OK;
-}
-
-/* elastic_only: fixed ranks can. */
-static td_status check_whole(const td_trainer *t, const char *what, bool elastic_only)
-{
-    if (t->zero < 3 || !several(t) || (elastic_only && !elastic(t)))
-        return TD_OK;
-    return TD_FAIL(TD_ENOTSUP,
-                   "%s: ranks hold shards of the weights (zero 3): take checkpoints instead", what);
 }
 
 /* Rank 0's status on all ranks: one that failed is not waited for in the next call. */
@@ -195,15 +219,27 @@ td_status td_trainer_predict(td_trainer *t, td_dataset *d, float *out, size_t co
     return td__trainer_predict(t->trainer, d->samples, take_rows, &p, &p.dtype, &p.row);
 }
 
+/* Of a rank that helps another one to predict. */
+static td_status drop_rows(void *user, int64_t first, int64_t rows, const void *output,
+                           size_t row_nbytes)
+{
+    (void)user, (void)first, (void)rows, (void)output, (void)row_nbytes;
+    return TD_OK;
+}
+
 td_status td_trainer_predict_file(td_trainer *t, td_dataset *d, const char *path)
 {
     TD_TRY(td__predict_file_check(path));
-    TD_TRY(check_whole(t, "predict", false));
     TD_TRY(check_samples(t, d->samples));
-    return share_status(t, writes(t)
-                               ? td__predict_file_write(t->trainer, d->samples, t->model.fields,
-                                                        t->model.n_fields, path)
-                               : TD_OK);
+    TD_TRY(share_weights(t));
+    td_status st = TD_OK;
+    if (writes(t))
+        st = td__predict_file_write(t->trainer, d->samples, t->model.fields, t->model.n_fields,
+                                    path);
+    else if (t->split) /* each brings its part of the weights */
+        st = td__trainer_predict(t->trainer, d->samples, drop_rows, NULL, &(td_dtype){0},
+                                 &(td_shape){0});
+    return share_status(t, st);
 }
 
 td_status td_trainer_part(td_trainer *t, const char *part, td_dataset **out)
@@ -222,20 +258,13 @@ td_status td_trainer_part(td_trainer *t, const char *part, td_dataset **out)
 
 /* ---- Weights --------------------------------------------------------------------------------- */
 
-/* Elastic ranks that held shards of the weights have left each other: the last checkpoint has all
- * of them. */
 static td_status save_last(const td_trainer *t, const char *path)
 {
-    td__checkpoint_info info;
-    char from[sizeof info.path + 32];
+    char from[PATH_ROOM];
     td__file_map map;
     td__file_out out;
 
-    TD_TRY(td__checkpoint_find(t->run->checkpoints, NULL, &info));
-    if (info.state.step != td__trainer_step(t->trainer))
-        return TD_FAIL(TD_EIO, "save: the newest checkpoint, %s, is not that of step %" PRIu64,
-                       info.path, td__trainer_step(t->trainer));
-    snprintf(from, sizeof from, "%s/model.safetensors", info.path);
+    TD_TRY(find_last(t, from, sizeof from));
     TD_TRY(td__file_map_open(&map, from));
     td_status st = td__file_out_open(&out, path);
     if (!st) {
@@ -250,22 +279,26 @@ td_status td_trainer_save(td_trainer *t, const char *path)
 {
     size_t n = strlen(path), ending = strlen(".safetensors");
 
-    TD_TRY(share_weights(t));
     if (n <= ending || strcmp(path + n - ending, ".safetensors") != 0)
         return TD_FAIL(TD_EINVAL, "save: expected a name ending in .safetensors, found '%.200s'",
                        path);
-    if (elastic(t) && t->fitted && t->zero == 3)
+    if (scattered(t))
         return td__job_run_leads(t->run) ? save_last(t, path) : TD_OK;
+    TD_TRY(share_weights(t));
     return share_status(t, td__trainer_save(t->trainer, path));
 }
 
 td_status td_trainer_load(td_trainer *t, const char *path)
 {
     td__checkpoint_info info;
-    char weights[sizeof info.path + 32];
+    char weights[PATH_ROOM];
     struct stat file;
 
-    TD_TRY(check_whole(t, "load", true));
+    if (t->split && elastic(t))
+        return TD_FAIL(TD_ENOTSUP,
+                       "load: elastic ranks hold parts of the weights (%s): resume from a "
+                       "checkpoint instead",
+                       t->split);
     if (stat(path, &file) != 0)
         return TD_FAIL(TD_EINVAL, "load: there is no file %s", path);
     if (S_ISDIR(file.st_mode)) {

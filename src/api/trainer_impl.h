@@ -25,12 +25,13 @@ struct td_trainer {
     td__trainer *trainer;
     td__callbacks callbacks;
     atomic_int stop;
-    td_comm *comm; /* borrowed; NULL: alone */
-    int zero;
-    bool trained;     /* made of a run: not for fit */
-    bool fitted;      /* the run has begun: its directory stays */
-    bool late;        /* ranks other than 0 have no weights before that */
-    td__arena *arena; /* texts of the options */
+    td_comm *comm;     /* borrowed; NULL: alone */
+    const char *split; /* what is set so that no rank has all weights; NULL: nothing */
+    bool gathered;     /* elastic ranks have them again, after the run */
+    bool trained;      /* made of a run: not for fit */
+    bool fitted;       /* the run has begun: its directory stays */
+    bool late;         /* ranks other than 0 have no weights before that */
+    td__arena *arena;  /* texts of the options */
     td__compiled model;
     td_dataset *parts[2]; /* train, valid: kept alive */
     td__data *data;       /* over them; of a job: the session's */

@@ -35,6 +35,10 @@ const char *td__program_sparse_ids(const td_program *p, int i);
 /* Is it a state of that name that no run changes (graph/frozen.h)? */
 bool td__program_frozen(const td_program *p, const char *name);
 
+/* The tensors in order of their names, as digests and files have them; free the array. */
+TD_NODISCARD td_status td__params_by_name(const td_params *ps, const td_param_info ***out);
+/* The number of one of these. */
+int td__params_index(const td_params *ps, const td_param_info *info);
 /* td_params_digest; before(user, i), if not NULL, is called before the values of tensor i are read,
  * in an order that depends on the names alone. */
 TD_NODISCARD td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int),

@@ -13,10 +13,27 @@
 #include "tandem/tensor.h"
 #include "tensor/safetensors.h"
 
-static int by_name(const void *a, const void *b)
+static int compare(const void *a, const void *b)
 {
     return strcmp((*(const td_param_info *const *)a)->name,
                   (*(const td_param_info *const *)b)->name);
+}
+
+td_status td__params_by_name(const td_params *ps, const td_param_info ***out)
+{
+    const td_param_info **order = td__calloc((size_t)ps->count + 1, sizeof *order);
+    *out = order;
+    if (!order)
+        return TD_FAIL(TD_ENOMEM, "no memory for the names of %d tensors", ps->count);
+    for (int i = 0; i < ps->count; i++)
+        order[i] = &ps->info[i];
+    qsort(order, (size_t)ps->count, sizeof *order, compare);
+    return TD_OK;
+}
+
+int td__params_index(const td_params *ps, const td_param_info *info)
+{
+    return (int)(info - ps->info);
 }
 
 /* sha256 over, for each tensor in order of name: name with its final 0, number of dimensions and
@@ -30,24 +47,20 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
                             char hex[65])
 {
     hex[0] = 0;
-    const td_param_info **order = td__calloc((size_t)ps->count + 1, sizeof *order);
-    if (!order)
-        return TD_FAIL(TD_ENOMEM, "td_params_digest: no memory");
-    for (int i = 0; i < ps->count; i++)
-        order[i] = &ps->info[i];
-    qsort(order, (size_t)ps->count, sizeof *order, by_name);
+    const td_param_info **order;
+    TD_TRY(td__params_by_name(ps, &order));
     td__sha256 h;
     td_status st = td__sha256_init(&h);
     bool made = !st;
     for (int i = 0; i < ps->count && !st; i++) {
         int64_t ndim = order[i]->shape.ndim;
-        if (before && (st = before(user, (int)(order[i] - ps->info))))
+        if (before && (st = before(user, td__params_index(ps, order[i]))))
             break;
         td__sha256_update(&h, order[i]->name, strlen(order[i]->name) + 1);
         td__sha256_update(&h, &ndim, sizeof ndim);
         td__sha256_update(&h, order[i]->shape.dim, (size_t)ndim * sizeof(int64_t));
         td__mapping map;
-        if ((st = td__params_map_tensor(ps, (int)(order[i] - ps->info), TD_MAP_READ, &map)))
+        if ((st = td__params_map_tensor(ps, td__params_index(ps, order[i]), TD_MAP_READ, &map)))
             break;
         td__sha256_update(&h, map.at, map.nbytes);
         td__mem_map_drop(&map);

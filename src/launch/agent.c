@@ -49,6 +49,8 @@ typedef struct agent {
 
 static void tell(agent *a, td__msg_kind kind, const td__texts *t)
 {
+    if (t->failed) /* half a message would be obeyed */
+        return;
     if (!a->lost && td__channel_send(&a->s.up, kind, -1, t->data, t->used))
         a->lost = true;
 }
@@ -167,8 +169,8 @@ static void say_over(agent *a)
     td__texts_add(&t, "%d", c->status);
     td__texts_add(&t, "%s", c->cause);
     tell(a, TD_MSG_OVER, &t);
+    a->over_said = !t.failed; /* else again at the next look */
     td__texts_fini(&t);
-    a->over_said = true;
 }
 
 /* ---- the loop ---- */

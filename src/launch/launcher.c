@@ -17,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "launch/launcher_impl.h"
 #include "launch/placement.h"
 #include "launch/poll_open.h"
@@ -45,7 +46,9 @@ void td__launch_tell(agent *a, td__msg_kind kind, const char *one, const char *t
         td__texts_add(&t, "%s", one);
     if (two)
         td__texts_add(&t, "%s", two);
-    if (a->started && !a->ended) {
+    if (t.failed) /* half a message would be obeyed; without it the wait for the agent ends */
+        TD_LOG(ERROR, LAUNCH, "no memory for a message to the agent of a host");
+    else if (a->started && !a->ended) {
         td_status st = td__channel_send(&a->link.down, kind, -1, t.data, t.used);
         (void)st; /* the agent's end is reported separately */
     }

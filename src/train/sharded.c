@@ -434,13 +434,13 @@ td_status td__sharded_digest(td__trainer *t, char hex[65])
 
 typedef struct exported {
     window w;
-    int next; /* param */
+    int shown; /* params, in the order of the file */
 } exported;
 
 static td_status show_next(void *user, int i)
 {
     exported *e = user;
-    e->next = i + 1;
+    e->shown++;
     return show(&e->w, i);
 }
 
@@ -448,18 +448,22 @@ static td_status show_next(void *user, int i)
  * a full disk does not take. */
 td_status td__trainer_save(td__trainer *t, const char *path)
 {
+    const td_params *ps = t->replica.params;
     if (!params_sharded(t))
-        return td__trainer_rank(t) ? TD_OK : td_params_save(t->replica.params, path);
-    exported e = {.w = {t->replica.shards, t->replica.params, -1}};
+        return td__trainer_rank(t) ? TD_OK : td_params_save(ps, path);
+    exported e = {.w = {t->replica.shards, ps, -1}};
+    const td_param_info **order;
     char why[400];
     td_status st = TD_OK, walk = TD_OK;
+    TD_TRY(td__params_by_name(ps, &order));
     if (td__trainer_rank(t) == 0)
-        st = td__params_save(t->replica.params, show_next, &e, path);
+        st = td__params_save(ps, show_next, &e, path);
     snprintf(why, sizeof why, "%s", st ? td_last_error() : "");
-    for (int i = e.next; i < td_params_count(t->replica.params) && !walk; i++)
-        walk = show(&e.w, i);
+    for (int i = e.shown; i < td_params_count(ps) && !walk; i++)
+        walk = show(&e.w, td__params_index(ps, order[i]));
     if (e.w.here >= 0)
         td__shards_drop(t->replica.shards, e.w.here);
+    td__free(order);
     TD_TRY(walk);
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }

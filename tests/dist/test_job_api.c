@@ -319,6 +319,87 @@ TEST(ranks_share_a_job_with_the_same_bits)
     check_tmpdir_remove();
 }
 
+/* ---- Ranks that have parts of the weights ----------------------------------------------------- */
+
+typedef struct parted {
+    const char *key; /* what divides the model; NULL: nothing does */
+    char run[64], rows[64], weights[64];
+    td_run_result r;
+    td_metrics e;
+} parted;
+
+static td_status train_and_use(parted *p, td_comm *comm, td_run_result *r, td_metrics *e)
+{
+    td_job *j = NULL;
+    td_trainer *t = NULL;
+    td_dataset *d = NULL;
+
+    td_status st = td_job_parse(TEXT, "memory.yaml", &j);
+    if (!st && p->key)
+        st = td_job_set(j, p->key);
+    if (!st)
+        st =
+            td_trainer_from_job(j, &(td_job_opts){.comm = comm, .run_dir = check_path(p->run)}, &t);
+    if (!st)
+        st = td_trainer_fit(t, r);
+    if (!st)
+        st = td_trainer_part(t, "test", &d);
+    if (!st)
+        st = td_trainer_evaluate(t, d, e);
+    if (!st)
+        st = td_trainer_predict_file(t, d, check_path(p->rows));
+    if (!st)
+        st = td_trainer_save(t, check_path(p->weights));
+    td_dataset_destroy(d);
+    td_trainer_destroy(t);
+    td_job_destroy(j);
+    return st;
+}
+
+static void one_with_a_part(ranks_ctx *r)
+{
+    parted *p = r->arg;
+    td_run_result got;
+    td_metrics e;
+
+    RANK_OK(r, train_and_use(p, r->comm, &got, &e));
+    if (r->rank == 0) {
+        p->r = got;
+        p->e = e;
+    }
+}
+
+static void same_file(const char *a, const char *b)
+{
+    char command[9000];
+    snprintf(command, sizeof command, "cmp '%s/%s' '%s/%s'", check_path(""), a, check_path(""), b);
+    CHECK_EQ_INT(system(command), 0);
+}
+
+/* All ranks call what needs the whole model; the results are those of one rank. */
+TEST(ranks_with_parts_of_the_weights_evaluate_predict_and_save)
+{
+    static const char *const KEYS[] = {"parallel.zero=3", "parallel.pipeline=2"};
+    parted one = {.run = "one", .rows = "one.csv", .weights = "one.safetensors"};
+
+    check_tmpdir();
+    CHECK_OK(train_and_use(&one, NULL, &one.r, &one.e));
+    for (int i = 0; i < TD_LEN(KEYS); i++) {
+        parted p = {.key = KEYS[i]};
+        snprintf(p.run, sizeof p.run, "run-%d", i);
+        snprintf(p.rows, sizeof p.rows, "rows-%d.csv", i);
+        snprintf(p.weights, sizeof p.weights, "weights-%d.safetensors", i);
+        ranks_run(2, NULL, one_with_a_part, &p);
+        CHECK(!strcmp(p.r.digest, one.r.digest), "%s: %s and %s", KEYS[i], p.r.digest,
+              one.r.digest);
+        CHECK(p.e.value[0] == one.e.value[0], "%s: %a and %a", KEYS[i], p.e.value[0],
+              one.e.value[0]);
+        same_file(p.rows, one.rows);
+        same_file(p.weights, one.weights);
+    }
+    check_tmpdir_remove();
+}
+
 /* ---- Samples of the program ------------------------------------------------------------------ */
 
 static const char TABLE[] = "name: table\n"
@@ -495,6 +576,7 @@ int main(void)
         cmocka_unit_test(a_trained_run_is_evaluated_and_predicts),
         cmocka_unit_test(nothing_is_left_of_a_run_that_never_began),
         cmocka_unit_test(ranks_share_a_job_with_the_same_bits),
+        cmocka_unit_test(ranks_with_parts_of_the_weights_evaluate_predict_and_save),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,10 @@ def main(library, path, run_dir, *sets):
     check(td.td_trainer_fit(trainer, ctypes.byref(result)))
     rank = td.td_trainer_rank(trainer)
     check(td.td_trainer_save(trainer, (run_dir + ".safetensors").encode()))
+    check(td.td_trainer_part(trainer, b"test", ctypes.byref(part)))
+    check(td.td_trainer_evaluate(trainer, part, ctypes.byref(metrics)))
+    assert rank > 0 or metrics.value[0] == result.test.value[0], "another loss after the run"
+    td.td_dataset_destroy(part)
     td.td_trainer_destroy(trainer)
     td.td_job_destroy(job)
     if rank > 0 and not heard:  # an elastic rank: rank 0 alone is told

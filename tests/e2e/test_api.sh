@@ -39,11 +39,13 @@ grep -q "$digest" out || fail "the command on two ranks: $(cat out)"
 run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/elastic"
 grep -q "$digest $steps" out || fail "elastic ranks: $(cat out), the command: $digest"
 
-# Each holds shards of the weights: the last checkpoint has all of them.
+# Each holds shards or stages of the weights: the last checkpoint has all of them.
 run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/zero" parallel.zero=3
 grep -q "$digest $steps" out || fail "elastic ranks with shards: $(cat out), the command: $digest"
+run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/stages" parallel.pipeline=2
+grep -q "$digest $steps" out || fail "elastic ranks with stages: $(cat out), the command: $digest"
 last=command/checkpoints/$(cat command/checkpoints/latest)
-for kept in elastic zero; do
+for kept in elastic zero stages; do
     cmp "$dir/$kept.safetensors" "$last/model.safetensors" || fail "$kept: other weights are saved"
 done
 

@@ -38,6 +38,25 @@ alike "$source/examples/shakespeare-gpt.yaml" "${text[@]}" --set data.stride=900
     --set model.layers=1 --set train.batch=8
 alike "$source/examples/intents.yaml" --set data.train="$PWD/intents.json" --set train.epochs=2 \
     --set train.batch=4
+alike "$source/examples/own-data.yaml" -n 2 --set data.count=600 --set train.epochs=1
+# The rules of these two write to the params of other threads; their models train on far by exact.
+few=(--set train.sync=auto --set data.count=2000 --set train.epochs=1)
+alike "$source/examples/matrix-factorization.yaml" "${few[@]}"
+alike "$source/examples/sparse-linear.yaml" "${few[@]}"
+mkdir mnist
+head_of() { # AXES SIZE...: the head of an idx file of bytes
+    printf "\\0\\0\\10\\$1"
+    for size in "${@:2}"; do printf "\\0\\0\\0\\$(printf %o "$size")"; done
+}
+for part in train:128 t10k:32; do
+    count=${part#*:}
+    { head_of 3 "$count" 28 28 && head -c $((count * 784)) <(yes 0123456789); } \
+        >"mnist/${part%:*}-images-idx3-ubyte"
+    { head_of 1 "$count" && head -c "$count" <(yes 0123456789 | tr 0-9 '\0-\11' | tr -d '\n'); } \
+        >"mnist/${part%:*}-labels-idx1-ubyte"
+done
+alike "$source/examples/mnist.yaml" --set data.dir="$PWD/mnist" --set train.batch=32 \
+    --set train.epochs=1 --set train.eval.batch=32
 alike "$source/examples/pipeline-four-layers.yaml" -n 4 --set data.count=600 --set train.epochs=1
 alike "$source/examples/pipeline-transformer.yaml" -n 2 "${text[@]}" --set data.stride=900 \
     --set model.layers=2

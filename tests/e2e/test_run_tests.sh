@@ -61,6 +61,7 @@ never SegFault 'kill -SEGV $$'
 never 'wrong result' "echo 'tests/dist/test_x.c:8: a == b: gpt, tcp: other weights'; exit 1"
 never 'wrong result' "echo 'test_x: tcp: another digest than that of one rank'; exit 1"
 never 'wrong result' "echo 'test_x: killed: metrics.jsonl has steps 1 2 4'; exit 1"
+never crash "echo 'test_x: tandem train job.yaml gave 139 instead of 0'; exit 1"
 never hang "echo 'test_x: tandem train gave 124 instead of 0'; exit 1"
 never hang "echo 'tests/fault/test_x.c:8: 0: process 1 of 3 hangs in generation 2'; exit 1"
 
