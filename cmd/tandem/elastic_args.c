@@ -45,10 +45,20 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
     const char *lease = td__args_value(a, "lease"), *hang = td__args_value(a, "hang");
     bool range = false, asked = td__args_has(a, "elastic") || td__args_has(a, "spares");
     long spares, restarts;
+    if ((heartbeat && !td__parse_ms(heartbeat, &o->heartbeat_ms)) ||
+        (lease && !td__parse_ms(lease, &o->lease_ms)))
+        return td__usage_error(
+            a, "--heartbeat, --lease: expected a time such as 1s or 200ms, up to 2000000s");
+    if (hang && !strcmp(hang, "0"))
+        o->hang_ms = UINT32_MAX;
+    else if (hang && !td__parse_ms(hang, &o->hang_ms))
+        return td__usage_error(
+            a, "--hang: expected a time such as 240s, up to 2000000s, or 0 for never");
+    uint32_t b = o->heartbeat_ms ? o->heartbeat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
+    if (l < 2 * b)
+        return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,
+                               b);
     if (!asked && !(ranks && strchr(ranks, ':'))) {
-        if (heartbeat || lease || hang)
-            return td__usage_error(a, "--heartbeat, --lease and --hang are for elastic ranks: "
-                                      "add --elastic, or give a range such as -n 2:8");
         if (!td__args_int(a, "restarts", 1, MOST_RESTARTS, 0, &restarts))
             return TD_EXIT_USAGE;
         o->restarts = (int)restarts;
@@ -65,18 +75,5 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
         return TD_EXIT_USAGE;
     o->spares = (int)spares;
     o->crashes = (int)restarts;
-    if ((heartbeat && !td__parse_ms(heartbeat, &o->heartbeat_ms)) ||
-        (lease && !td__parse_ms(lease, &o->lease_ms)))
-        return td__usage_error(
-            a, "--heartbeat, --lease: expected a time such as 1s or 200ms, up to 2000000s");
-    if (hang && !strcmp(hang, "0"))
-        o->hang_ms = UINT32_MAX;
-    else if (hang && !td__parse_ms(hang, &o->hang_ms))
-        return td__usage_error(
-            a, "--hang: expected a time such as 240s, up to 2000000s, or 0 for never");
-    uint32_t b = o->heartbeat_ms ? o->heartbeat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
-    if (l < 2 * b)
-        return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,
-                               b);
     return TD_EXIT_OK;
 }

@@ -12,9 +12,11 @@
     {"spares", 0, "K", "elastic: spare processes that wait for a place (0)", NULL}, \
     {"restarts", 0, "K", "fixed ranks: start all again after a failure, up to K times (0); " \
                          "elastic: give up after K failures without a step forward (5)", NULL}, \
-    {"heartbeat", 0, "TIME", "elastic: heartbeat interval (200ms)", NULL}, \
-    {"lease", 0, "TIME", "elastic: kill a process that is silent for so long (1s)", NULL}, \
-    {"hang", 0, "TIME", "elastic: kill a process without a step for so long (240s; 0: never)", NULL}
+    {"heartbeat", 0, "TIME", "heartbeat interval of ranks (200ms)", NULL}, \
+    {"lease", 0, "TIME", "kill a process that is silent for so long (elastic: 1s; fixed ranks: " \
+                         "as --hang, else never)", NULL}, \
+    {"hang", 0, "TIME", "kill a process without a step for so long (elastic: 240s; fixed ranks: " \
+                        "never; 0: never)", NULL}
 /* clang-format on */
 
 /* "5s", "200ms" or "5": from a millisecond to 2,000,000 seconds. */

@@ -31,6 +31,8 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
         td__texts_add(&t, "entry=%s:%d", hosts->host[i].name, hosts->host[i].count);
     td__texts_add(&t, "grace=%u", o->grace_ms);
     td__texts_add(&t, "beat=%u", o->heartbeat_ms);
+    td__texts_add(&t, "lease=%u", o->lease_ms);
+    td__texts_add(&t, "hang=%u", o->hang_ms);
     td__texts_add(&t, "cwd=%s", getcwd(cwd, sizeof cwd) ? cwd : "/");
     if (o->listen)
         td__texts_add(&t, "listen=%s", o->listen);
@@ -45,8 +47,6 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
         td__texts_add(&t, "first=%d", o->n_first);
         td__texts_add(&t, "spares=%d", o->spares);
         td__texts_add(&t, "crashes=%d", o->crashes);
-        td__texts_add(&t, "lease=%u", o->lease_ms);
-        td__texts_add(&t, "hang=%u", o->hang_ms);
         if (o->hosts_file)
             td__texts_add(&t, "grows=1");
     } else {

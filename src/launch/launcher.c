@@ -174,6 +174,10 @@ static td_status take_message(launch *l, int index, const td__msg *m)
         td__fixed_exit(l, index, m);
         return TD_OK;
     }
+    if (m->kind == TD_MSG_LOST && is_text && is_own && !l->elastic) {
+        td__output_say(l->output, "%s", m->data);
+        return TD_OK;
+    }
     if (m->kind == TD_MSG_STATUS && is_text) {
         td__job_status_host(l->news, index, m->data);
         return TD_OK;
@@ -507,8 +511,10 @@ static void set_defaults(td__launch_opts *o)
     o->err = o->err ? o->err : STDERR_FILENO;
     o->crashes = o->crashes ? o->crashes : CRASHES;
     o->heartbeat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS;
-    o->lease_ms = o->lease_ms ? o->lease_ms : LEASE_MS;
-    o->hang_ms = o->hang_ms ? o->hang_ms : HANG_MS;
+    /* Fixed ranks are watched only if that is asked for: nobody takes their places. */
+    uint32_t lease = o->most ? LEASE_MS : o->hang_ms > 0 ? o->hang_ms : UINT32_MAX;
+    o->lease_ms = o->lease_ms ? o->lease_ms : lease;
+    o->hang_ms = o->hang_ms ? o->hang_ms : o->most ? HANG_MS : UINT32_MAX;
 }
 
 td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, int *exit_status)

@@ -58,7 +58,9 @@ td_status td__fixed_go(td__launch *l)
 void td__fixed_exit(td__launch *l, int index, const td__msg *m)
 {
     char *end;
-    int status = (int)strtol(m->data, &end, 10); /* ends with 0: checked by the caller */
+    size_t at = strlen(m->data) + 1; /* ends with 0: checked by the caller */
+    int status = (int)strtol(m->data, &end, 10);
+    const char *why = td__texts_next(m->data, m->nbytes, &at);
     bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
     bool refused = status == EXIT_USAGE && l->first_status != EXIT_USAGE;
     l->agents[index].n_ended++;
@@ -73,6 +75,7 @@ void td__fixed_exit(td__launch *l, int index, const td__msg *m)
         l->first = l->agents[index].base + m->rank;
         l->first_status = status;
         l->killed = killed;
+        snprintf(l->first_why, sizeof l->first_why, "%s", why ? why : "");
     }
     const td__role *role = td__roles_of(&l->roles, l->agents[index].base + m->rank);
     l->n_done += !status && !td__role_serves(role);
@@ -98,7 +101,10 @@ static void write_cause(td__launch *l)
     int host = 0, s = l->first_status;
     while (l->first >= l->hosts.host[host].first + l->hosts.host[host].count)
         host++;
-    if (s > 128 && s < 128 + NSIG)
+    if (l->first_why[0])
+        snprintf(l->cause, sizeof l->cause, "%s: rank %d of %d on host %s", l->first_why, l->first,
+                 l->hosts.size, l->hosts.host[host].name);
+    else if (s > 128 && s < 128 + NSIG)
         snprintf(l->cause, sizeof l->cause, "killed by signal %d (%s): rank %d of %d on host %s",
                  s - 128, strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
     else
@@ -120,7 +126,7 @@ bool td__fixed_again(td__launch *l)
     td__job_status_event(l->news, l->cause, true, -1);
     td__output_say(l->output, "%s; all ranks are started again (restart %d of %d)", l->cause, n,
                    l->o.restarts);
-    l->cause[0] = 0;
+    l->cause[0] = l->first_why[0] = 0;
     l->first = -1;
     l->first_status = l->n_done = l->n_leaders = 0;
     l->killed = l->ending = l->begun = l->stopping = l->killing = false;

@@ -52,6 +52,7 @@ typedef struct td__launch {
     char why[512];
     /* Fixed. */
     int first, first_status; /* rank that failed first; -1: none */
+    char first_why[192];     /* why the watchdog killed it; "" if it did not */
     bool killed;             /* by a signal */
     bool ending;             /* the agents were told */
     int n_leaders;           /* of the ranks before lossy_from that have ended well */

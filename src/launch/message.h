@@ -22,7 +22,8 @@ typedef enum td__msg_kind {
                       the master) */
     TD_MSG_OUT,    /* whole lines of a rank's standard output */
     TD_MSG_ERR,    /* and of its standard error */
-    TD_MSG_EXIT,   /* a rank's exit: decimal, 128 + N for signal N; "killed" if that came first */
+    TD_MSG_EXIT,   /* a rank's exit: decimal, 128 + N for signal N; "killed" if that came first; a
+                      second text: why the watchdog killed it */
     TD_MSG_FAILED, /* one line: why this agent gives up */
     /* Of an elastic launch. */
     TD_MSG_ORDER,      /* down: decimal number of the order, then of the ranks wanted */

@@ -339,17 +339,18 @@ td_status td__workers_tick(td__workers *w, uint64_t now)
     uint32_t n_live = 0, n_done = 0, target = w->target;
     w->ticked_ns = now;
     /* So that a pause of this process is noticed. */
-    w->next_ns = w->plan ? UINT64_MAX : now + td__worker_ns(w->s->lease_ms) / 4;
+    bool watched = !w->plan || w->s->lease_ms != UINT32_MAX;
+    w->next_ns = watched ? now + td__worker_ns(w->s->lease_ms) / 4 : UINT64_MAX;
     for (int i = 0; i < w->max; i++) {
         worker *k = &w->all[i];
         if (!k->used)
             continue;
         if (paused) /* it was this process that did not listen */
             k->heard_ns = now;
-        if (!k->done && !w->plan) { /* fixed ranks need not talk, and are not replaced */
+        if (!k->done && watched) /* fixed ranks only if that is asked for */
             td__worker_watch(w, k, now);
+        if (!k->done && !w->plan) /* fixed ranks are not replaced */
             let_go(w, k, now);
-        }
         n_done += k->done;
         n_live += !k->done && !k->told_end;
     }

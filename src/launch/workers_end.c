@@ -83,9 +83,13 @@ void td__workers_give_up_place(td__workers *w, const td__worker *k)
 
 static void send_exit(td__workers *w, const td__worker *k, int status, bool killed)
 {
-    char text[24];
-    int n = snprintf(text, sizeof text, "%d%s", status, killed ? " killed" : "");
-    if (!*w->lost && td__channel_send(&w->s->up, TD_MSG_EXIT, k->slot, text, (size_t)n + 1))
+    char text[24 + TEXT];
+    int n = snprintf(text, sizeof text, "%d%s", status, killed ? " killed" : "") + 1;
+    if (k->fenced) { /* the watchdog's reason */
+        td__worker_how_it_ended(w, k, status, text + n, TEXT);
+        n += (int)strlen(text + n) + 1;
+    }
+    if (!*w->lost && td__channel_send(&w->s->up, TD_MSG_EXIT, k->slot, text, (size_t)n))
         *w->lost = true;
 }
 

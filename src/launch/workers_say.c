@@ -23,11 +23,11 @@ char *td__worker_name(const td__workers *w, const td__worker *k, char out[TD_WOR
 
 /* ", in network: gradients (...) at step 17 for 3.1 s", as the last heartbeat said; "" if it had
  * not begun. */
-static void where(const td__worker *k, char *out, size_t max)
+static void where(const td__workers *w, const td__worker *k, char *out, size_t max)
 {
     const td__ctl_heartbeat *b = &k->heartbeat;
     out[0] = 0;
-    if (!k->was_in || b->phase == TD_PHASE_START)
+    if (!(k->was_in || w->plan) || b->phase == TD_PHASE_START)
         return;
     int n = snprintf(out, max, ", in ");
     td__doing_text(
@@ -45,7 +45,7 @@ void td__worker_how_it_ended(const td__workers *w, const td__worker *k, int stat
     /* Why it ended, as it told the agent, or else its last line. */
     const char *words = k->said[0] ? k->said : k->err.recent;
     char at[192];
-    where(k, at, sizeof at);
+    where(w, k, at, sizeof at);
     if (k->stuck)
         snprintf(out, max, "made no step forward for more than %.1f s and was killed: %s%s",
                  1e-3 * w->s->hang_ms, td__hang_name(k->hang), at);

@@ -25,8 +25,8 @@ static bool is_stuck(td__workers *w, const td__worker *k, uint64_t now)
              idle = (uint64_t)(b->idle * 1e9) + (now - k->heard_ns);
     bool own = b->phase == TD_PHASE_COMPUTE || b->phase == TD_PHASE_DATA ||
                (b->phase == TD_PHASE_COMM && !b->about[0]); /* and in no call */
-    if (!w->s->hang_ms || w->s->hang_ms == UINT32_MAX || k->state != TD_PROC_BUSY || !k->was_in ||
-        k->told_end || w->stopping || w->now.over)
+    if (!w->s->hang_ms || w->s->hang_ms == UINT32_MAX || k->state != TD_PROC_BUSY ||
+        !(k->was_in || w->plan) || k->told_end || w->stopping || w->now.over)
         return false;
     if (k->late_ns)
         td__workers_later(w, k->late_ns + most + 1);

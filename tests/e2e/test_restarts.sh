@@ -33,6 +33,18 @@ assert steps == list(range(1, 61)), steps' || fail "the steps of the run are not
 rm -rf again
 run 137 "$tandem" launch -n 2 -- sh rank.sh "$tandem" "$mark" # none without --restarts
 
+# A rank that is stopped says nothing: with a lease it is killed, and the run goes on.
+rm -rf again
+sed -i 's/kill rank=1/stop rank=1/' rank.sh
+run 0 "$tandem" launch -n 2 --restarts 1 --lease 600ms -- sh rank.sh "$tandem" "$mark"
+has 'was silent for more than 600 ms and was killed: .*rank 1 of 2 on host localhost; all ranks'
+same "after a rank that was stopped"
+rm -rf again
+run 137 "$tandem" launch -n 2 --hang 600ms -- sh rank.sh "$tandem" "$mark"
+tail -n 1 out | grep -q 'and was killed: .*rank 1 of 2 on host localhost' || fail "no reason is given"
+run 2 "$tandem" train "$mark" -n 2 --lease 100ms
+has 'a lease of 100 ms is too short for a heartbeat every 200 ms'
+
 # A program that fails each time: the last failure is the launcher's.
 run 9 "$tandem" launch -n 2 --restarts 2 -- sh -c 'exit $((7 + TORCHELASTIC_RESTART_COUNT))'
 has 'failed with exit status 8: rank [01] of 2 on host localhost; all .*(restart 2 of 2)'
