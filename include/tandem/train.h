@@ -241,6 +241,10 @@ typedef struct td_compile_opts {
     int zero;                   /* ranks hold shards: 0 of nothing, 1 of optimizer state, 2 of
                                      * gradients too, 3 of params too */
     td_callbacks callbacks;
+    /* How ranks train together, as in a job: {"train.sync=easgd", "parallel.compress=topk",
+     * "parallel.pipeline=2"}, keys below train.sync and parallel (docs/job.md). */
+    const char *const *keys;
+    int n_keys;
 } td_compile_opts;
 
 /* The names of all losses and metrics, i = 0, 1, ...; NULL after the last. */

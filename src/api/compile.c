@@ -1,9 +1,13 @@
 /* compile.c -- a model built in C becomes a trainer: its output with loss and metrics, its data,
  * its optimizer. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "api/job_text.h"
 #include "api/trainer_impl.h"
+#include "base/check.h"
 #include "base/fail.h"
 #include "step/heads.h"
 
@@ -205,6 +209,48 @@ static td_status take_model(td_trainer *t, td_build_fn build_fn, void *user,
     return TD_OK;
 }
 
+/* ---- Keys of a job --------------------------------------------------------------------------- */
+
+static bool is_below(const char *key_value, const char *section)
+{
+    size_t n = strlen(section);
+    return strncmp(key_value, section, n) == 0 && strchr(".=", key_value[n]) && key_value[n];
+}
+
+/* The keys go through a job with this optimizer, which checks them as a job file's. Its texts are
+ * the config's. */
+static td_status read_keys(td_trainer *t, const td_compile_opts *o, td__sync_config *sync)
+{
+    static const char TEXT[] = "name: keys\nmodel: [linear]\ndata: {source: spirals}\n"
+                               "train: {epochs: 1}\n";
+    char optimizer[80], batch[40], pieces[60];
+    const char *own[] = {optimizer, batch, pieces};
+    td_status st = TD_OK;
+
+    snprintf(optimizer, sizeof optimizer, "train.optimizer.name=%s",
+             o->optimizer.name ? o->optimizer.name : "adamw");
+    snprintf(batch, sizeof batch, "train.batch=%" PRId64, o->batch ? o->batch : (int64_t)BATCH);
+    snprintf(pieces, sizeof pieces, "train.micro_batches=%d", o->micro_batches);
+    TD_TRY(td_job_parse(TEXT, "compile", &t->keys));
+    for (int i = 0; i < TD_LEN(own) - !o->micro_batches && !st; i++)
+        st = td_job_set(t->keys, own[i]);
+    for (int i = 0; i < o->n_keys && !st; i++) {
+        if (!is_below(o->keys[i], "train.sync") && !is_below(o->keys[i], "parallel"))
+            return TD_FAIL(TD_EINVAL,
+                           "compile: keys: expected KEY=VALUE with a key below train.sync or "
+                           "parallel, found '%.200s'",
+                           o->keys[i]);
+        st = td_job_set(t->keys, o->keys[i]);
+    }
+    TD_TRY(st);
+    int zero = sync->zero;
+    *sync = td__job_train(t->keys->job)->sync;
+    sync->zero = sync->zero ? sync->zero : zero;
+    return TD_OK;
+}
+
+/* ---- Compiling ------------------------------------------------------------------------------- */
+
 static td__train_opts train_opts(const td_compile_opts *o)
 {
     td__train_opts t = {.name = o->name ? o->name : "model",
@@ -249,6 +295,10 @@ static td_status make(td_trainer *t, const td_compile_opts *o)
     td__train_opts opts = train_opts(o);
     bool found;
 
+    if (o->n_keys)
+        TD_TRY(read_keys(t, o, &opts.sync));
+    t->split = td__sync_division_of(&opts.sync).split_params;
+    t->late = o->resume || t->split || opts.sync.zero;
     TD_TRY(td__data_of("memory", parts, &t->data));
     TD_TRY(td__trainer_create(&opts, &model, t->data, &t->trainer));
     td__callbacks_init(&t->callbacks, &o->callbacks, &t->stop, "",
@@ -273,8 +323,6 @@ td_status td_trainer_compile(td_build_fn build_fn, void *user, td_dataset *train
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
     t->comm = o->comm;
-    t->split = td__sync_division_of(&(td__sync_config){.zero = o->zero}).split_params;
-    t->late = o->resume || o->zero > 0;
     t->parts[0] = td__pipeline_retain(train);
     t->parts[1] = td__pipeline_retain(valid);
     TD_TRY_OR(st, fail, td__arena_create(&t->arena));

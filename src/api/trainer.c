@@ -28,6 +28,7 @@ void td_trainer_destroy(td_trainer *t)
     }
     for (int i = 0; i < TD_LEN(t->parts); i++)
         td_dataset_destroy(t->parts[i]);
+    td_job_destroy(t->keys);
     td__arena_destroy(t->arena);
     td__free(t);
 }

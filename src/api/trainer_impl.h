@@ -32,6 +32,7 @@ struct td_trainer {
     bool fitted;       /* the run has begun: its directory stays */
     bool late;         /* ranks other than 0 have no weights before that */
     td__arena *arena;  /* texts of the options */
+    td_job *keys;      /* that has the keys of the options; NULL: there are none */
     td__compiled model;
     td_dataset *parts[2]; /* train, valid: kept alive */
     td__data *data;       /* over them; of a job: the session's */
