@@ -41,7 +41,7 @@ has 'was silent for more than 600 ms and was killed: .*rank 1 of 2 on host local
 same "after a rank that was stopped"
 rm -rf again
 run 137 "$tandem" launch -n 2 --hang 600ms -- sh rank.sh "$tandem" "$mark"
-tail -n 1 out | grep -q 'and was killed: .*rank 1 of 2 on host localhost' || fail "no reason is given"
+tail -n 1 out | grep -q 'and was killed: .*rank 1 of 2 on host localhost' || fail "no reason"
 run 2 "$tandem" train "$mark" -n 2 --lease 100ms
 has 'a lease of 100 ms is too short for a heartbeat every 200 ms'
 
