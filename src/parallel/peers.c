@@ -88,7 +88,7 @@ td_status td__peers_open(td_comm *comm, td_device *device, size_t nbytes, const 
         st = swap_cards(comm, p, device, nbytes, cards, &good);
     }
     if (good && !st && p->rank == 0)
-        TD_LOG(DEBUG, TRAIN, "%s of %zu ranks go through the memory of their one GPU", what, size);
+        TD_LOG(DEBUG, TRAIN, "%s of %zu ranks go through the memory of their GPUs", what, size);
     td__free(cards);
     if (!st && !good)
         st = td__peers_leave(p, comm);

@@ -1,6 +1,6 @@
-/* peers.h -- memory of one GPU that several ranks see: each has a part of its own there and opens
- * those of the others (device.h, peer memory). Gradients, shards and activations then go from rank
- * to rank without leaving the GPU.
+/* peers.h -- memory of GPUs that several ranks see, of one GPU or of GPUs with a link: each has a
+ * part of its own there and opens those of the others (device.h, peer memory). Gradients, shards
+ * and activations then go from rank to rank without memory of the host.
  *
  * Who may touch what, and when, is the affair of those who use it. A rank lets its stream end
  * before it tells another that something is there. */

@@ -1,5 +1,6 @@
-/* cuda_peer.c -- memory of the GPU that several processes see (CUDA IPC): ranks that share a GPU
- * add up their gradients there, instead of through memory of the host.
+/* cuda_peer.c -- memory of a GPU that several processes see (CUDA IPC): ranks that share a GPU, or
+ * whose GPUs reach each other's memory (NVLink, or PCIe where the driver allows it), add up their
+ * gradients there, instead of through memory of the host.
  *
  * A ticket has the GPU's own number, which two processes see alike whatever CUDA_VISIBLE_DEVICES
  * says, and the driver's handle. Such memory is not the pool's: the driver hands out whole pages of
@@ -47,6 +48,31 @@ static td_status processor_of(const td_device *d, unsigned char out[16])
     return TD_OK;
 }
 
+/* May this GPU's kernels work on memory of the one with that number? It must be visible here too. */
+static td_status check_reach(const td_device *d, const unsigned char number[16])
+{
+    CUdevice own = ((const td__cuda_gpu *)d)->device, other;
+    CUuuid id;
+    int n = 0, can = 0;
+
+    TD_TRY(td__cuda_status(td__cu.cuDeviceGetCount(&n), "cuDeviceGetCount"));
+    for (int i = 0; i < n; i++) {
+        TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&other, i), "cuDeviceGet"));
+        TD_TRY(td__cuda_status(td__cu.cuDeviceGetUuid_v2(&id, other), "cuDeviceGetUuid"));
+        if (memcmp(id.bytes, number, 16) != 0)
+            continue;
+        if (other == own)
+            return TD_OK;
+        TD_TRY(td__cuda_status(td__cu.cuDeviceCanAccessPeer(&can, own, other),
+                               "cuDeviceCanAccessPeer"));
+        if (can)
+            return TD_OK;
+        return TD_FAIL(TD_ENOTSUP, "device cuda: the GPU does not reach the memory of GPU %d", i);
+    }
+    return TD_FAIL(TD_ENOTSUP, "device cuda: the other process works with a GPU that is not "
+                               "visible here");
+}
+
 td_status td__cuda_handle(const td_mem *m, td__mem_ticket *out)
 {
     CUipcMemHandle h;
@@ -61,10 +87,7 @@ td_status td__cuda_open_peer(td_mem *m, const td__mem_ticket *t)
 {
     CUipcMemHandle h;
     CUdeviceptr at = 0;
-    unsigned char own[16];
-    TD_TRY(processor_of(m->device, own));
-    if (memcmp(own, t->processor, sizeof own) != 0)
-        return TD_FAIL(TD_ENOTSUP, "device cuda: the other process works with another GPU");
+    TD_TRY(check_reach(m->device, t->processor));
     td__cuda_enter(m->device);
     memcpy(h.reserved, t->handle, sizeof h.reserved);
     TD_TRY(td__cuda_status(td__cu.cuIpcOpenMemHandle_v2(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
