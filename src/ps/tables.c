@@ -451,6 +451,12 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why)
     td__ps_lanes_abort(t->serve, t->serve ? t->ranks : 0, why);
 }
 
+void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why)
+{
+    if (t && t->server >= 0)
+        td__ps_lanes_abort(&t->serve[rank], 1, why);
+}
+
 void td__ps_tables_destroy(td__ps_tables *t)
 {
     if (!t)

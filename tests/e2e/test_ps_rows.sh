@@ -122,6 +122,22 @@ run 0 "$tandem" train --resume=killed -n 2 --servers 1 --threads 1 \
     --set train.epochs=$((epochs + 1))
 counts killed $((64 * (epochs + 1)))
 
+# A worker that stands still is left out, and its batches are given to others; it comes back, or
+# does not.
+begun() { [ -d "$1/checkpoints/step-00000005" ]; }
+for run in back gone; do
+    "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir=$run --threads 1 \
+        --faults 'slow rank=4 for=2ms at=step:2' >out 2>&1 &
+    launcher=$!
+    soon begun $run || fail "$run: no checkpoint was made"
+    stopped=$(pid_of 4)
+    [ -n "$stopped" ] && kill -STOP "$stopped"
+    said_soon 'rank 4 has had step .* it is given to another worker'
+    [ $run = gone ] || kill -CONT "$stopped"
+    wait $launcher || fail "$run: a worker that stands still ends the run"
+    counts $run 128
+done
+
 interrupted worker 0 kill_worker 'continues with 2 of 3 workers'
 counts worker $((64 * epochs))
 
