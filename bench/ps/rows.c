@@ -4,8 +4,8 @@
  *     tandem launch -n 2 ps_rows TRANSPORT VOCAB WIDTH IDS ROUNDS
  *
  * The server holds all VOCAB rows. In a round the worker pushes gradients of IDS different ids,
- * others in every round, which the server subtracts from their rows, and pulls the rows. Rank 1,
- * the worker, checks some of them and prints
+ * others in every round, has the server apply them (its rows less the gradients), and pulls the
+ * rows, by the functions that training calls. Rank 1, the worker, checks some rows and prints
  *
  *     TRANSPORT IDS MEDIAN LOW HIGH MEMCPY
  *
@@ -58,23 +58,34 @@ static void fill(td__id_table *t, int64_t vocab, size_t width)
     free(rows);
 }
 
-/* As a worker does it (tables.c). */
-static void round_trip(td__ps_lane *l, const int64_t *ids, const float *grads, float *rows,
-                       size_t n, size_t width)
+typedef struct side {
+    td__ps_tables *t;
+    td__ps_lane order; /* the worker says which step is to be applied; 0: it is over */
+    uint64_t step;
+} side;
+
+/* Gradients of some ids, which lie in the table, to the server; then rows come in their place. */
+static void round_trip(side *s, size_t n)
 {
-    td__rows_message m = {.verb = TD__ROWS_PUSH, .n = n, .step = 1, .lr = 1};
-    td__rows_answer a;
-    memcpy(td__rows_ids(l->push), ids, n * sizeof *ids);
-    memcpy(td__rows_grads(l->push, n), grads, n * width * sizeof *grads);
-    check(td__ps_tell(l, &m, sizeof m), "push");
-    check(td__ps_hand(l, l->push, n * (2 + width)), "push");
-    check(td__ps_hear(l, &a, sizeof a, false), "push");
-    m.verb = TD__ROWS_PULL;
-    check(td__ps_tell(l, &m, sizeof m), "pull");
-    check(td__ps_hand(l, l->push, 2 * n), "pull");
-    check(td__ps_hear(l, &a, sizeof a, false), "pull");
-    check(td__ps_take(l, l->pull, n * width), "pull");
-    memcpy(rows, l->pull, n * width * sizeof *rows);
+    td__ps_table *b = &s->t->at[0];
+    b->n = n;
+    s->step++;
+    check(td__rows_push(s->t, 0, 1, s->step), "push");
+    check(td__ps_tell(&s->order, &s->step, sizeof s->step), "order");
+    check(td__ps_hear(&s->order, &s->step, sizeof s->step, false), "order");
+    check(td__rows_fetch(s->t, 0, b, true), "pull");
+}
+
+static void serve(side *s)
+{
+    uint64_t step;
+    for (;;) {
+        check(td__ps_hear(&s->order, &step, sizeof step, true), "order");
+        if (!step)
+            return;
+        check(td__ps_tables_apply(s->t, 0, step), "apply");
+        check(td__ps_tell(&s->order, &step, sizeof step), "order");
+    }
 }
 
 static int by_size(const void *a, const void *b)
@@ -96,87 +107,93 @@ typedef struct job {
     int rounds;
 } job;
 
-static void work(td__ps_lane *l, const job *j)
+static void fill_grads(td__ps_table *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        b->values[i] = -1;
+}
+
+static void work(side *s, const job *j)
 {
     static double took[MOST_ROUNDS], copied[MOST_ROUNDS];
-    int64_t *ids = take(j->n, sizeof *ids), stride = j->vocab / (int64_t)j->n;
-    float *grads = take(j->n * j->width, sizeof *grads),
-          *rows = take(j->n * j->width, sizeof *rows);
+    td__ps_table *b = &s->t->at[0];
+    size_t count = j->n * j->width;
+    int64_t stride = j->vocab / (int64_t)j->n;
+    float *copy = take(count, sizeof *copy);
     int warm = j->rounds / 4 + 1;
-    for (size_t i = 0; i < j->n * j->width; i++)
-        grads[i] = -1;
     for (int r = -warm; r < j->rounds; r++) {
         uint64_t seed = (uint64_t)(r + warm + 1) * UINT64_C(2654435761);
         for (size_t i = 0; i < j->n; i++) /* spread over the table, in no order */
-            ids[(i * 7919) % j->n] =
+            b->ids[(i * 7919) % j->n] =
                 (int64_t)i * stride + (int64_t)((seed >> (i % 32)) % (uint64_t)stride);
-        float before = rows[0];
+        fill_grads(b, count);
         double begin = now_us();
-        round_trip(l, ids, grads, rows, j->n, j->width);
+        round_trip(s, j->n);
         if (r >= 0)
             took[r] = now_us() - begin;
-        if (r == -warm && rows[0] == before)
-            check(TD_EPROTO, "nothing came");
     }
-    float was = rows[j->width + 3];
-    round_trip(l, ids, grads, rows, j->n, j->width);
-    if (rows[j->width + 3] != was + 1) {
-        fprintf(stderr, "ps_rows: %g after %g\n", (double)rows[j->width + 3], (double)was);
-        exit(1);
-    }
+    memcpy(copy, b->values, count * sizeof *copy);
+    fill_grads(b, count);
+    round_trip(s, j->n);
+    for (size_t i = 0; i < count; i++)
+        if (b->values[i] != copy[i] + 1) {
+            fprintf(stderr, "ps_rows: %g after %g, less a gradient of -1\n", (double)b->values[i],
+                    (double)copy[i]);
+            exit(1);
+        }
     for (int r = 0; r < j->rounds; r++) {
         double begin = now_us();
-        memcpy(grads, rows, j->n * j->width * sizeof *rows);
-        memcpy(rows, grads, j->n * j->width * sizeof *rows);
+        memcpy(copy, b->values, count * sizeof *copy);
+        memcpy(b->values, copy, count * sizeof *copy);
         copied[r] = now_us() - begin;
     }
     double mid = median(took, j->rounds);
     printf("%s %zu %.1f %.1f %.1f %.1f\n", j->transport, j->n, mid, took[0], took[j->rounds - 1],
            median(copied, j->rounds));
-    free(ids);
-    free(grads);
-    free(rows);
+    free(copy);
+    s->step = 0;
+    check(td__ps_tell(&s->order, &s->step, sizeof s->step), "end");
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 6 || strtol(argv[5], NULL, 10) > MOST_ROUNDS) {
+    job j = {argc > 1 ? argv[1] : "", 0, 0, 0, 0};
+    if (argc == 6) {
+        j.vocab = strtol(argv[2], NULL, 10);
+        j.width = strtoul(argv[3], NULL, 10);
+        j.n = strtoul(argv[4], NULL, 10);
+        j.rounds = (int)strtol(argv[5], NULL, 10);
+    }
+    if (!j.width || !j.n || j.n % 7919 == 0 || j.vocab < (int64_t)j.n || j.rounds < 1 ||
+        j.rounds > MOST_ROUNDS) {
         fprintf(stderr, "usage: tandem launch -n 2 ps_rows TRANSPORT VOCAB WIDTH IDS ROUNDS\n");
         return 2;
     }
-    job j = {argv[1], strtol(argv[2], NULL, 10), strtoul(argv[3], NULL, 10),
-             strtoul(argv[4], NULL, 10), (int)strtol(argv[5], NULL, 10)};
-    static td__ps_lane serve[2], ask;
-    static td__rows_guest guests[2];
-    td__ps_table table = {.width = j.width, .most = j.n};
-    td__ps_tables t = {.ranks = 2,
-                       .servers = 1,
-                       .at = &table,
-                       .n = 1,
-                       .serve = serve,
-                       .guests = guests,
-                       .lock = PTHREAD_MUTEX_INITIALIZER};
     td_comm *comm;
+    side s = {.step = 0};
     check(td_comm_world(&(td_comm_opts){.transport = argv[1]}, &comm), "ranks");
     bool server = td_comm_rank(comm) == 0;
-    td__ps_lane_size size = {j.n * (2 + j.width), j.n * j.width};
-    check(td__ps_lane_open(comm, 0, 1, size, server ? &serve[1] : &ask), "lane");
+    check(td__rows_create(comm, 1, 1, &s.t), "tables");
+    td__ps_table *b = &s.t->at[0];
+    b->width = j.width;
+    b->most = j.n;
+    check(td__rows_client(b, b), "table");
     if (server) {
         td__id_table_opts o = {
             .name = "rows", .width = j.width, .std = 1, .optim = &(td_optim_opts){.name = "sgd"}};
-        check(td__id_table_create(&o, &table.rows), "table");
-        fill(table.rows, j.vocab, j.width);
-        check(td__rows_serve_start(&t), "threads");
+        check(td__rows_hold(s.t, b, &o), "table");
+        fill(b->rows, j.vocab, j.width);
     }
+    check(td__rows_open(s.t, comm), "lanes");
+    check(td__ps_lane_open(comm, 0, 1, (td__ps_lane_size){0, 0}, &s.order), "lane");
     check(td_barrier(comm, NULL), "begin");
-    if (!server)
-        work(&ask, &j);
-    check(td_barrier(comm, &(td_coll_opts){.timeout_ms = 600000}), "end");
-    td__ps_lanes_close(&ask, server ? 0 : 1);
     if (server)
-        td__rows_serve_stop(&t);
-    td__ps_lanes_close(serve, server ? 2 : 0);
-    td__id_table_destroy(table.rows);
+        serve(&s);
+    else
+        work(&s, &j);
+    check(td_barrier(comm, &(td_coll_opts){.timeout_ms = 600000}), "end");
+    td__ps_lanes_close(&s.order, 1);
+    td__ps_tables_destroy(s.t);
     td_comm_destroy(comm);
     return 0;
 }

@@ -393,6 +393,7 @@ static td_status resolve(td__job *j, td__tree *given)
     TD_TRY(fill(j));
     TD_TRY(check_data(j));
     TD_TRY(check_train(j));
+    j->train.sync.tables = td__job_has_tables(j);
     TD_TRY(td__sync_key_fill(j));
     TD_TRY(check_compress(j));
     return check_backup(j);

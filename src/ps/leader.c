@@ -57,6 +57,7 @@ static void lose(td__ps_rule *r, int worker)
     td__ps_seat *seat = &r->seats[worker];
     TD_LOG(WARN, TRAIN, "%s: step %llu continues with %d of %d workers", td_last_error(),
            (unsigned long long)r->begun, r->workers - r->n_lost - 1, r->workers);
+    td__ps_tables_lose(r->tables, r->lanes[worker].rank, "the worker was lost");
     r->change = r->base.x.elastic;
     if (seat->busy && !seat->overdue)
         r->again[r->n_again++] = seat->step;
@@ -70,11 +71,13 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     td__ps_seat *seat = &r->seats[worker];
     int every = r->policy->fetch_every ? r->policy->fetch_every(r) : 1;
     order.lr = seat->lr = r->lr;
-    order.params = seat->clock % (uint64_t)every == 0;
+    order.afresh = seat->afresh;
+    order.params = seat->afresh || seat->clock % (uint64_t)every == 0;
     order.acks = !order.params && (seat->pushed || r->tables); /* rows are applied in any case */
     if (order.params)
         seat->version = r->version;
     seat->step = order.step;
+    seat->afresh = false;
     seat->busy = true;
     seat->since_ns = td__clock_ns();
     td_status st = give(r, worker, &order);
@@ -222,6 +225,7 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
     seat->clock++;
     if (seat->overdue && slowest != UINT64_MAX && slowest > seat->clock)
         seat->clock = slowest; /* the others have not waited, and do not now */
+    seat->afresh = seat->overdue;
     seat->busy = seat->overdue = false;
     seat->pushed = p->grads;
     seat->times = p->times;
@@ -276,17 +280,15 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     return td__ps_tables_apply(r->tables, c->worker, c->step);
 }
 
-/* Idle workers do what others are too late with. Not where a batch's gradients may come with a
- * later push, or where pushes are those of a replay; nor with tables, which wait for all ranks to
- * end. */
+/* Idle workers do what others are too late with; not where pushes are those of a replay. A worker
+ * that adds up the gradients of several batches loses those that it has not pushed. */
 static td_status give_again(td__ps_rule *r)
 {
     double most = overdue_s(r->batch_seconds);
     int idle = 0;
     for (int w = 0; w < r->workers; w++)
         idle += !r->seats[w].busy && !r->seats[w].lost;
-    if (r->policy->together || r->policy->push_every || r->tables || r->replay ||
-        r->batch_seconds <= 0 || !idle)
+    if (r->policy->together || r->replay || r->batch_seconds <= 0 || !idle)
         return TD_OK;
     for (int w = 0; w < r->workers; w++) {
         td__ps_seat *s = &r->seats[w];

@@ -19,7 +19,8 @@ typedef struct td__ps_order {
     int64_t batch;       /* the first one, in the epoch */
     double lr;           /* when the order was given */
     int32_t end, params; /* end: a td__ps_end */
-    int32_t acks, pad;   /* no params, but other servers say that the last push is applied */
+    int32_t acks;        /* no params, but other servers say that the last push is applied */
+    int32_t afresh;      /* its last push was left: what it has added up since is dropped too */
 } td__ps_order;
 
 #endif

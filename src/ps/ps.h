@@ -79,10 +79,11 @@ typedef struct td__ps_policy {
 
 /* What server 0 knows of a worker. */
 typedef struct td__ps_seat {
-    bool busy;         /* it has an order, and its push is not applied yet */
-    bool lost;         /* it is not there any more */
-    bool pushed;       /* gradients, with its last batch */
-    bool overdue;      /* another worker has its batch: its push, when it comes, is not used */
+    bool busy;    /* it has an order, and its push is not applied yet */
+    bool lost;    /* it is not there any more */
+    bool pushed;  /* gradients, with its last batch */
+    bool overdue; /* another worker has its batch: its push, when it comes, is not used */
+    bool afresh;  /* nor is what it has added up: it begins with the params of its next order */
     uint64_t since_ns; /* it has its order */
     uint64_t step;     /* of its order */
     uint64_t clock;    /* batches that it has done */

@@ -1,6 +1,8 @@
 /* rule.c -- what the rules of a parameter server share: what they can be combined with, and how
  * they are made. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -44,6 +46,12 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
                        c->servers);
     if (w->elastic && c->replay)
         return TD_FAIL(TD_EINVAL, "parallel.replay: not with elastic ranks: start fixed ones");
+    /* Workers pull rows whenever a batch begins, in no order with what others have pushed. */
+    if (c->replay && c->tables && w->ranks - c->servers > 1 && strcmp(c->rule, "sync") != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.replay: not with tables on servers and %d workers, whose pulls of "
+                       "rows are not in the record: replay with the rule sync or one worker",
+                       w->ranks - c->servers);
     if (c->replicas && c->servers < 2)
         return TD_FAIL(TD_EINVAL, "parallel.replicas: a copy needs a second server: --servers 2");
     if (c->replicas && !w->elastic && w->ranks > 1)

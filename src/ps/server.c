@@ -278,6 +278,8 @@ td_status td__ps_follow(td__ps_rule *r)
         TD_TRY(obey(r, &c));
     } while (c.verb != TD__PS_END);
     r->base.alone = c.end == TD__PS_ALONE;
+    for (int k = r->servers; r->base.alone && k < td_comm_size(r->base.x.comm); k++)
+        td__ps_tables_lose(r->tables, k, "the run is over");
     r->base.resized = c.end == TD__PS_RESIZED;
     return c.end == TD__PS_ENDS ? td__ps_end_all(r) : TD_OK;
 }

@@ -202,17 +202,23 @@ static td_status hand_grads(td__ps_tables *t, int k, int s, double lr, uint64_t 
     return td__ps_hand(l, l->push, m.n * (2 + b->width));
 }
 
+td_status td__rows_push(td__ps_tables *t, int k, double lr, uint64_t step)
+{
+    memset(t->at[k].known, 0, t->at[k].n * sizeof *t->at[k].known);
+    for (int s = 0; s < t->servers; s++)
+        TD_TRY(hand_grads(t, k, s, lr, step));
+    for (int s = 0; s < t->servers; s++)
+        TD_TRY(hear_answer(&t->ask[s]));
+    return TD_OK;
+}
+
 td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr, uint64_t step)
 {
     if (t)
         TD_TRY(td__rows_ahead_wait(t->ahead));
     for (int k = 0; t && k < t->n; k++) {
         add_up(&t->at[k], e);
-        memset(t->at[k].known, 0, t->at[k].n * sizeof *t->at[k].known);
-        for (int s = 0; s < t->servers; s++)
-            TD_TRY(hand_grads(t, k, s, lr, step));
-        for (int s = 0; s < t->servers; s++)
-            TD_TRY(hear_answer(&t->ask[s]));
+        TD_TRY(td__rows_push(t, k, lr, step));
         t->at[k].n = 0;
     }
     return TD_OK;
@@ -251,6 +257,14 @@ td_status td__ps_tables_load(td__ps_tables *t, uint64_t step)
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
+td_status td__rows_hold(td__ps_tables *t, td__ps_table *b, const td__id_table_opts *o)
+{
+    b->kept = td__calloc((size_t)(t->ranks - t->servers), sizeof *b->kept);
+    if (!b->kept)
+        return TD_FAIL(TD_ENOMEM, "no memory for gradients of %d workers", t->ranks - t->servers);
+    return td__id_table_create(o, &b->rows);
+}
+
 static td_status make_rows(td__ps_tables *t, td__ps_table *b)
 {
     const td__sync_ctx *x = t->x;
@@ -262,10 +276,7 @@ static td_status make_rows(td__ps_tables *t, td__ps_table *b)
                            .min_count = (uint32_t)b->is.min_count,
                            .expire = (uint64_t)b->is.expire,
                            .memory = b->is.memory};
-    b->kept = td__calloc((size_t)(t->ranks - t->servers), sizeof *b->kept);
-    if (!b->kept)
-        return TD_FAIL(TD_ENOMEM, "no memory for gradients of %d workers", t->ranks - t->servers);
-    return td__id_table_create(&o, &b->rows);
+    return td__rows_hold(t, b, &o);
 }
 
 td_status td__rows_client(const td__ps_table *of, td__ps_table *b)
@@ -320,8 +331,7 @@ static td_status make_table(td__ps_tables *t, const td__model_table *is, td__ps_
     return t->server >= 0 ? make_rows(t, b) : TD_OK;
 }
 
-/* One between each server and each other rank. */
-static td_status open_lanes(td__ps_tables *t)
+td_status td__rows_open(td__ps_tables *t, td_comm *comm)
 {
     td__ps_lane_size size = {0, 0};
     for (int k = 0; k < t->n; k++) {
@@ -333,9 +343,9 @@ static td_status open_lanes(td__ps_tables *t)
         for (int r = 0; r < t->ranks; r++) {
             td__ps_lane *to = t->rank == s ? &t->serve[r] : &t->ask[s];
             if (r != s)
-                TD_TRY(td__ps_lane_open(t->x->comm, s, r, size, to));
+                TD_TRY(td__ps_lane_open(comm, s, r, size, to));
         }
-    return TD_OK;
+    return t->server >= 0 ? td__rows_serve_start(t) : TD_OK;
 }
 
 /* Server 0 alone is told where checkpoints are. */
@@ -368,20 +378,10 @@ static td_status check_sparse(const td__sync_ctx *x, const td__model_facts *fact
 
 static td_status make(td__ps_tables *t, const td__model_facts *facts)
 {
-    size_t ranks = (size_t)t->ranks;
-    t->at = td__calloc((size_t)facts->n_tables, sizeof *t->at);
-    t->ask = td__calloc((size_t)t->servers, sizeof *t->ask);
-    t->serve = td__calloc(ranks, sizeof *t->serve);
-    t->guests = td__calloc(ranks, sizeof *t->guests);
-    if (!t->at || !t->ask || !t->serve || !t->guests)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d tables", facts->n_tables);
-    t->n = facts->n_tables;
     for (int k = 0; k < t->n; k++)
         TD_TRY(make_table(t, &facts->table[k], &t->at[k]));
     TD_TRY(share_folder(t));
-    TD_TRY(open_lanes(t));
-    if (t->server >= 0)
-        TD_TRY(td__rows_serve_start(t));
+    TD_TRY(td__rows_open(t, t->x->comm));
     bool ahead = false;
     for (int k = 0; k < t->n; k++)
         ahead = ahead || t->at[k].is.ahead;
@@ -391,6 +391,28 @@ static td_status make(td__ps_tables *t, const td__model_facts *facts)
     if (!l)
         return TD_FAIL(TD_EINVAL, "tables on servers are for models of job files");
     *l = (td__model_lookup){.user = t, .rows = lookup};
+    return TD_OK;
+}
+
+td_status td__rows_create(td_comm *comm, int servers, int n, td__ps_tables **out)
+{
+    *out = NULL;
+    td__ps_tables *t = td__calloc(1, sizeof *t);
+    if (!t)
+        return TD_FAIL(TD_ENOMEM, "no memory for tables");
+    *t = (td__ps_tables){.rank = td_comm_rank(comm), .ranks = td_comm_size(comm), .n = n};
+    t->servers = servers;
+    t->server = t->rank < servers ? t->rank : -1;
+    pthread_mutex_init(&t->lock, NULL);
+    t->at = td__calloc((size_t)n, sizeof *t->at);
+    t->ask = td__calloc((size_t)servers, sizeof *t->ask);
+    t->serve = td__calloc((size_t)t->ranks, sizeof *t->serve);
+    t->guests = td__calloc((size_t)t->ranks, sizeof *t->guests);
+    if (!t->at || !t->ask || !t->serve || !t->guests) {
+        td__ps_tables_destroy(t);
+        return TD_FAIL(TD_ENOMEM, "no memory for %d tables", n);
+    }
+    *out = t;
     return TD_OK;
 }
 
@@ -408,16 +430,10 @@ td_status td__ps_tables_create(const td__sync_ctx *x, int servers, bool together
         return TD_FAIL(TD_EINVAL, "tables on servers: not with elastic ranks");
     if (x->step.accumulate > 1)
         return TD_FAIL(TD_EINVAL, "train.accumulate: not with tables on servers");
-    td__ps_tables *t = td__calloc(1, sizeof *t);
-    if (!t)
-        return TD_FAIL(TD_ENOMEM, "no memory for tables");
+    td__ps_tables *t;
+    TD_TRY(td__rows_create(x->comm, servers, facts.n_tables, &t));
     t->x = x;
-    t->rank = td_comm_rank(x->comm);
-    t->ranks = td_comm_size(x->comm);
-    t->servers = servers;
-    t->server = t->rank < servers ? t->rank : -1;
     t->together = together;
-    pthread_mutex_init(&t->lock, NULL);
     td_status st = make(t, &facts);
     if (st) {
         td__ps_tables_destroy(t);
@@ -435,18 +451,24 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why)
     td__ps_lanes_abort(t->serve, t->serve ? t->ranks : 0, why);
 }
 
+void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why)
+{
+    if (t && t->server >= 0)
+        td__ps_lanes_abort(&t->serve[rank], 1, why);
+}
+
 void td__ps_tables_destroy(td__ps_tables *t)
 {
     if (!t)
         return;
-    td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
+    td__model_lookup *l = t->x ? td__micro_batch_options(t->x->step.set)->model.lookup : NULL;
     if (l && l->user == t)
         *l = (td__model_lookup){.user = NULL};
     td__rows_ahead_destroy(t->ahead);
     td__ps_lanes_close(t->ask, t->ask ? t->servers : 0);
     td__rows_serve_stop(t);
     td__ps_lanes_close(t->serve, t->serve ? t->ranks : 0);
-    for (int k = 0; k < t->n; k++) {
+    for (int k = 0; t->at && k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         for (int w = 0; b->kept && w < t->ranks - t->servers; w++) {
             td__free(b->kept[w].ids);

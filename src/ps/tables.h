@@ -37,6 +37,10 @@ void td__ps_tables_destroy(td__ps_tables *t); /* NULL is allowed, for all */
 /* This rank has failed: nobody is to wait for it. */
 void td__ps_tables_abandon(td__ps_tables *t, const char *why);
 
+/* A server: a worker is lost, or idle at the end of a run that has lost one: nobody waits until it
+ * has closed its side. */
+void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why);
+
 /* A worker has run a batch: its gradients of rows go to the servers, which keep them; when it
  * returns, all of them have them. */
 TD_NODISCARD td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr,

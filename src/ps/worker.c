@@ -229,6 +229,7 @@ static td_status work(td__ps_rule *r, const td__ps_order *order)
     int batches;
 
     uint64_t begin_ns = td__clock_ns();
+    r->accrued = r->accrued && !order->afresh;
     TD_TRY(x->host.work(x->host.user, &at, &batches, &data_wait));
     r->clock++;
     TD_TRY(fill_lanes(r, order, &p));

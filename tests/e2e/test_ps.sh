@@ -124,25 +124,30 @@ for e in steps:
 assert len(epochs) == 120 and set(epochs.values()) == {max(epochs.values())}, epochs
 PY
 done
-# One that stands still: another gets its batch, epochs go on, and it works again when it can.
-"$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir=still --set train.epochs=100000 \
-    --set train.eval.every=1000000 "${slow[@]}" >out 2>&1 &
-launcher=$!
-soon past still 30 || fail "the run made no steps"
-pid=$(pid_of 4)
-kill -STOP "$pid"
-soon grep -q 'rank 4 has had step .* it is given to another worker' out ||
-    fail "a stopped worker: its batch is not given out again"
-now=$(steps still)
-soon past still $((now + 30)) || fail "a stopped worker holds the others up"
-kill -CONT "$pid"
-soon grep -q 'rank 4 has caught up' out || fail "a worker that stood still does not come back"
-kill -TERM "$(pid_of 0)"
-ends "a worker that stood still" 130
-none_left "a worker that stood still"
-python3 - <<'PY' || fail "metrics.jsonl after a worker stood still"
-import json
-steps = [e for e in map(json.loads, open("still/metrics.jsonl")) if e["kind"] == "step"]
+# One that stands still: another gets its batch, epochs go on, and it works again when it can; also
+# where it adds up the gradients of two batches for a push.
+for rule in asgd downpour; do
+    more=(--sync asgd)
+    [ $rule = asgd ] || more=(--set "train.sync={rule: downpour, n_push: 2, n_fetch: 4}")
+    "$tandem" train "$mark" -n 3 --servers 2 --run-dir=still-$rule --set train.epochs=100000 \
+        --set train.eval.every=1000000 "${more[@]}" "${slow[@]}" >out 2>&1 &
+    launcher=$!
+    soon past still-$rule 30 || fail "the run made no steps"
+    pid=$(pid_of 4)
+    kill -STOP "$pid"
+    soon grep -q 'rank 4 has had step .* it is given to another worker' out ||
+        fail "$rule: a stopped worker: its batch is not given out again"
+    now=$(steps still-$rule)
+    soon past still-$rule $((now + 30)) || fail "$rule: a stopped worker holds the others up"
+    kill -CONT "$pid"
+    soon grep -q 'rank 4 has caught up' out ||
+        fail "$rule: a worker that stood still does not come back"
+    kill -TERM "$(pid_of 0)"
+    ends "$rule: a worker that stood still" 130
+    none_left "a worker that stood still"
+    python3 - still-$rule <<'PY' || fail "$rule: metrics.jsonl after a worker stood still"
+import json, sys
+steps = [e for e in map(json.loads, open(sys.argv[1] + "/metrics.jsonl")) if e["kind"] == "step"]
 assert [e["step"] for e in steps] == list(range(1, len(steps) + 1))
 epochs = {}
 for e in steps:
@@ -150,6 +155,7 @@ for e in steps:
 last = epochs.pop(max(epochs))
 assert set(epochs.values()) == {max(epochs.values())}, epochs
 PY
+done
 # One that stands still to the end: nobody waits for it, nor do those that ssp keeps together.
 for rule in asgd ssp; do
     transport=$([ $rule = ssp ] && echo tcp || echo shm)

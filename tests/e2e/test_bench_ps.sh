@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The benchmark of the parameter server runs to its end at small sizes: both programs push, pull and
+# check what comes back, over both transports, and every line says whether its bar is reached.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 77; }
+
+run 0 "$source/bench/ps/run" "$build" --quick --no-stragglers --no-take-over --json rows.json
+for transport in shm tcp; do
+    has "^64 MB in 4 KB keys *$transport .* bar 1 x: \(reached\|MISSED\)"
+    has "^156 of 15625 x 16 *$transport .* M rows/s  bar 1 x: \(reached\|MISSED\)"
+done
+has 'all bars hold\|bars do not hold'
+[ "$(grep -c '"name"' rows.json)" = 13 ] || fail "$(grep -c '"name"' rows.json) rows"
+# A batch that has every id; and more ids than there are.
+run 0 "$tandem" launch -n 2 "$build/bench/ps_rows" shm 8 4 8 20
+run 2 "$build/bench/ps_rows" shm 8 4 9 20
+run 2 "$build/bench/ps_lanes" shm 0 4096 20
