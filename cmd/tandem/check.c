@@ -115,6 +115,12 @@ static td_status print_plan(const td__session *s, int ranks, const td__args *a)
     return td__check_plan(s, &c, td__args_value(a, "plan"));
 }
 
+static td_status print_pipeline(const td__session *s, int ranks, const td__args *a)
+{
+    td__memory_case c = case_of(s, ranks, td__args_has(a, "elastic"));
+    return td__check_pipeline(s, &c, td__args_has(a, "plan"), td__args_value(a, "plan"));
+}
+
 static void print_params(const td_params *ps)
 {
     int tensors = 0;
@@ -228,7 +234,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
         st = td__train_check(&s->opts, &(td__sync_world){.ranks = ranks});
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
-        st = td__check_cut(s, ranks);
+        st = td__check_cut(s, ranks, td__args_has(a, "elastic"));
     if (!st)
         st = write_graph(s, td__args_value(a, "graph"));
     if (st || td__args_has(a, "quiet"))
@@ -253,7 +259,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     }
     TD_TRY(print_ranks(s, ranks, td__args_has(a, "elastic")));
     if (pipeline)
-        TD_TRY(td__check_pipeline(s, ranks, td__args_has(a, "plan"), td__args_value(a, "plan")));
+        TD_TRY(print_pipeline(s, ranks, a));
     else if (td__args_has(a, "plan"))
         TD_TRY(print_plan(s, ranks, a));
     printf("\njob sha256:%s\n", s->digest);

@@ -6,9 +6,11 @@
 #include "base/fail.h"
 #include "base/human.h"
 #include "check_plan.h"
+#include "graph/params.h"
 #include "pipeline/chunks.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/stage_params.h"
+#include "step/work_partition.h"
 
 static void print_chunks(const td__cut *cut, const td__pipeline_shape *shape, const int *slots)
 {
@@ -54,75 +56,103 @@ static td_status print_stages(const td__session *s, const td__cut *cut,
     return TD_OK;
 }
 
-/* cut NULL: all phases take the same. */
-static td_status bubble_of(td__plan *p, const td__cut *cut, double *out)
+/* cost NULL: all phases take the same, and messages nothing. */
+static td_status bubble_of(td__plan *p, const double *cost, const td__plan_link *link, double *out)
 {
     td__plan_times times;
-    td__pipeline_give_costs(p, cut);
-    TD_TRY(td__plan_time(p, &(td__plan_link){0}, &times));
+    td__pipeline_give_costs(p, cost);
+    TD_TRY(td__plan_time(p, link, &times));
     *out = td__plan_bubble(&times);
     td__plan_times_fini(&times);
     return TD_OK;
 }
 
-static td_status print_all(td__plan *p, const td__cut *cut, bool whole, const char *file)
+static td_status print_all(td__plan *p, const double *cost, bool shared, bool whole,
+                           const char *file)
 {
     td__plan_times times;
     char hex[65];
     double even, modelled;
-    TD_TRY(td__plan_check(p));
-    TD_TRY(bubble_of(p, NULL, &even));
-    TD_TRY(bubble_of(p, cut, &modelled));
-    printf("  bubble: %.1f %% of the time expected by the stages' work, %.1f %% if all phases take "
-           "the same\n",
-           100 * modelled, 100 * even);
+    const td__plan_link *link = td__check_link(shared);
+    TD_TRY(bubble_of(p, NULL, &(td__plan_link){0}, &even));
+    TD_TRY(bubble_of(p, cost, link, &modelled));
+    printf("  bubble: %.1f %% of the time expected by the stages' work and %s, %.1f %% if all "
+           "phases take the same\n",
+           100 * modelled, td__check_link_text(shared), 100 * even);
     TD_TRY(td__plan_digest(p, hex));
     printf("  plan sha256:%s, without deadlock\n", hex);
-    TD_TRY(td__plan_time(p, &(td__plan_link){0}, &times));
+    TD_TRY(td__plan_time(p, link, &times));
     td_status st = whole ? td__check_print_plan(p, &times, file) : TD_OK;
     td__plan_times_fini(&times);
     return st;
 }
 
-static td_status cut_model(const td__session *s, int ranks, td__pipeline_shape *shape,
+static td_status cut_model(const td__session *s, int ranks, bool elastic, td__pipeline_shape *shape,
                            td__cut **out)
 {
-    return td__pipeline_fit(&s->opts.sync, ranks, false, td__trainer_train_set(s->trainer),
+    return td__pipeline_fit(&s->opts.sync, ranks, elastic, td__trainer_train_set(s->trainer),
                             td__trainer_micro_batch_rows(s->trainer), shape, out);
 }
 
-td_status td__check_cut(const td__session *s, int ranks)
+td_status td__check_cut(const td__session *s, int ranks, bool elastic)
 {
     td__pipeline_shape shape;
     td__cut *cut;
-    TD_TRY(cut_model(s, ranks, &shape, &cut));
+    TD_TRY(cut_model(s, ranks, elastic, &shape, &cut));
     td__cut_destroy(cut);
     return TD_OK;
 }
 
-td_status td__check_pipeline(const td__session *s, int ranks, bool whole, const char *file)
+/* Of the first replica, which has the most micro-batches. */
+static int batches_of(const td__session *s, const td__pipeline_shape *shape)
+{
+    td__micro_batch_range own =
+        td__rank_micro_batches(td__trainer_micro_batches(s->trainer), 0, shape->replicas);
+    return own.end > own.begin ? own.end - own.begin : 1;
+}
+
+static td_status print_pipeline(const td__session *s, const td__memory_case *c, const td__cut *cut,
+                                const td__pipeline_shape *shape, const double *cost, bool whole,
+                                const char *file)
+{
+    td__plan *plan = NULL;
+    int *slots = NULL, batches = batches_of(s, shape), all = td__trainer_micro_batches(s->trainer);
+    td_device *device = td__params_device(td__trainer_params(s->trainer));
+    td__plan_end end = {.clips = s->opts.optim.clip_norm > 0,
+                        .in_order = s->opts.sync.in_order != 0};
+    end.direct =
+        c->shared && td__direct_opens(device) &&
+        td__pipeline_may_be_direct(shape, cut, td__device_host_reads(device),
+                                   td__trainer_micro_batch_rows(s->trainer), all, s->opts.batch);
+    td_status st = td__pipeline_plan_checked(cut, &shape->mesh, shape->schedule, batches, &end,
+                                             cost, &plan, &slots);
+    if (!st) {
+        print_chunks(cut, shape, slots);
+        st = print_stages(s, cut, shape, slots, batches);
+    }
+    if (!st)
+        st = print_all(plan, cost, c->shared, whole, file);
+    td__plan_destroy(plan);
+    td__free(slots);
+    return st;
+}
+
+td_status td__check_pipeline(const td__session *s, const td__memory_case *c, bool whole,
+                             const char *file)
 {
     td__pipeline_shape shape;
     td__cut *cut;
-    td__plan *plan = NULL;
-    int *slots = NULL;
     char mesh[TD__RANK_MESH_TEXT];
-    TD_TRY(cut_model(s, ranks, &shape, &cut));
-    int batches = td__trainer_micro_batches(s->trainer) / shape.replicas;
-    batches = batches ? batches : 1;
+    TD_TRY(cut_model(s, c->ranks, c->elastic, &shape, &cut));
     printf("\npipeline, %s, schedule %s, %d micro-batches\n", td__rank_mesh_text(&shape.mesh, mesh),
-           shape.schedule->name, batches);
-    td__plan_end end = {.in_order = s->opts.sync.in_order != 0, .direct = !shape.schedule->delay};
-    td_status st =
-        td__pipeline_plan_checked(cut, &shape.mesh, shape.schedule, batches, &end, &plan, &slots);
+           shape.schedule->name, batches_of(s, &shape));
+    double *cost = td__calloc(3 * (size_t)cut->n_pieces, sizeof *cost);
+    td_status st = cost ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d chunks", cut->n_pieces);
     if (!st) {
-        print_chunks(cut, &shape, slots);
-        st = print_stages(s, cut, &shape, slots, batches);
+        td__pipeline_costs(cut, cost);
+        st = print_pipeline(s, c, cut, &shape, cost, whole, file);
     }
-    if (!st)
-        st = print_all(plan, cut, whole, file);
-    td__plan_destroy(plan);
-    td__free(slots);
+    td__free(cost);
     td__cut_destroy(cut);
     return st;
 }

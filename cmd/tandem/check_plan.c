@@ -9,6 +9,16 @@
 /* What is expected of links between ranks: memory of a host, or a network of 10 Gbit/s. */
 static const td__plan_link MEMORY = {1e-6, 5e9}, NETWORK = {20e-6, 1.25e9};
 
+const td__plan_link *td__check_link(bool shared)
+{
+    return shared ? &MEMORY : &NETWORK;
+}
+
+const char *td__check_link_text(bool shared)
+{
+    return shared ? "memory of 5 GB/s" : "links of 10 Gbit/s";
+}
+
 static td_status write_timeline(const td__plan *p, const td__plan_times *times, const char *path)
 {
     td__text text = {0};
@@ -42,11 +52,10 @@ static td_status print_all(const td__plan *p, bool shared, const char *file)
     char hex[65];
     TD_TRY(td__plan_digest(p, hex));
     printf("  plan sha256:%s, without deadlock\n", hex);
-    TD_TRY(td__plan_time(p, shared ? &MEMORY : &NETWORK, &times));
+    TD_TRY(td__plan_time(p, td__check_link(shared), &times));
     printf("  a step is expected to take %.3g ms, %.1f %% of it waiting: processors of 20 GFLOP/s, "
            "%s\n",
-           1e3 * times.total, 100 * td__plan_bubble(&times),
-           shared ? "memory of 5 GB/s" : "links of 10 Gbit/s");
+           1e3 * times.total, 100 * td__plan_bubble(&times), td__check_link_text(shared));
     td_status st = td__check_print_plan(p, &times, file);
     td__plan_times_fini(&times);
     return st;

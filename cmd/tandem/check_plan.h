@@ -7,6 +7,10 @@
 #include "session.h"
 #include "train/memory.h"
 
+/* What is expected of links between ranks, of one host's memory or not; in words. */
+const td__plan_link *td__check_link(bool shared);
+const char *td__check_link_text(bool shared);
+
 /* Every operation of the plan with its time; and to `file`, unless that is NULL, a timeline. */
 TD_NODISCARD td_status td__check_print_plan(const td__plan *p, const td__plan_times *times,
                                             const char *file);

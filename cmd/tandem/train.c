@@ -290,7 +290,7 @@ static td_status check_pipeline(const td__training *t, int ranks)
         s.opts.sync.servers = 0;
     }
     if (known && !td__session_trainer(&s))
-        st = td__check_cut(&s, ranks);
+        st = td__check_cut(&s, ranks, false);
     td__session_fini(&s);
     return st;
 }

@@ -3,6 +3,7 @@
 #include "variants.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,6 +207,18 @@ static td_status add_file(maker *m, const char *path)
     return push(v, sets);
 }
 
+/* The job's own axes give way: one that is not named is 1, data what is left of the ranks. */
+static char *mesh_sets(maker *m, const td__rank_mesh *mesh)
+{
+    const int *size = mesh->size;
+    int pipeline = size[TD_AXIS_PIPELINE], tensor = size[TD_AXIS_TENSOR];
+    char data[16] = "auto";
+    if (size[TD_AXIS_DATA])
+        snprintf(data, sizeof data, "%d", size[TD_AXIS_DATA]);
+    return td__arena_printf(m->arena, "parallel.pipeline=%d; parallel.data=%s; parallel.tensor=%d",
+                            pipeline ? pipeline : 1, data, tensor ? tensor : 1);
+}
+
 /* data=2,pipeline=2/pipeline=4: ways to arrange ranks, on as many as each needs unless --ranks says
  * how many. */
 static td_status add_meshes(maker *m, const char *text)
@@ -218,12 +231,7 @@ static td_status add_meshes(maker *m, const char *text)
             return out_of_memory();
         if (td__rank_mesh_parse(one, &mesh))
             return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());
-        sets = td__arena_printf(m->arena, "parallel.pipeline=%d",
-                                mesh.size[TD_AXIS_PIPELINE] ? mesh.size[TD_AXIS_PIPELINE] : 1);
-        for (int x = 0; sets && x < TD_AXES; x++)
-            if (mesh.size[x] && x != TD_AXIS_PIPELINE)
-                sets = td__arena_printf(m->arena, "%s; parallel.%s=%d", sets,
-                                        td__axis_name((td__axis)x), mesh.size[x]);
+        sets = mesh_sets(m, &mesh);
         TD_TRY(add(m, one, sets));
         v = &m->list.at[m->list.n - 1];
         int64_t ranks = 1;

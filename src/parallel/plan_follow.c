@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "base/log.h"
 #include "coll/comm.h"
 
 enum { KEPT = 8 }; /* plans: full steps and last ones of an epoch, by kind */
@@ -101,6 +102,8 @@ static td_status agree(const td__plan_follower *f, const td__plan *p)
     char mine[HEX], first[HEX];
     TD_TRY(td__plan_digest(p, mine));
     memcpy(first, mine, HEX);
+    if (!f->rank)
+        TD_LOG(DEBUG, TRAIN, "communication plan sha256:%s", mine);
     TD_TRY(td_broadcast(f->comm, first, HEX, TD_U8, 0, NULL));
     if (memcmp(first, mine, HEX) != 0)
         return TD_FAIL(TD_EMISMATCH,

@@ -314,25 +314,25 @@ static td__plan_case plan_case(const td__sync *s, uint64_t step, int batches, in
         .last_rows = last_rows};
 }
 
-/* Ranks on a GPU that share its memory make fewer calls than the plan has; where some ranks are on
- * processors and others on GPUs, no rank is held to it. */
-static td_status may_follow(const td__sync *s, bool *may)
-{
-    const td_params *params = td__step_opts_of(s->engine)->params;
-    int32_t reads = td__device_host_reads(td__params_device(params));
-    *may = s->ops->plan && s->x.comm && td_comm_size(s->x.comm) > 1;
-    if (*may)
-        TD_TRY(td_allreduce(s->x.comm, &reads, &reads, 1, TD_I32, TD_REDUCE_MIN, NULL));
-    *may = *may && reads;
-    return TD_OK;
-}
-
+/* The plan of a usual step is made, checked and compared on all ranks before the first one. Ranks
+ * on a GPU that share its memory make fewer calls than it has; where some ranks are on processors
+ * and others on GPUs, they compare that of GPUs: none of these is held to it. */
 static td_status make_follower(td__sync *s)
 {
     const td__step_opts *o = td__step_opts_of(s->engine);
     int64_t rows = s->x.batch > 0 ? s->x.batch : o->micro_batches;
+    int32_t reads = td__device_host_reads(td__params_device(o->params));
+    if (!s->ops->plan || !s->x.comm || td_comm_size(s->x.comm) == 1)
+        return TD_OK;
+    TD_TRY(td_allreduce(s->x.comm, &reads, &reads, 1, TD_I32, TD_REDUCE_MIN, NULL));
     td__plan_case usual = plan_case(s, 1, o->accumulate, rows, rows);
-    return td__plan_follower_create(s->ops, s->x.comm, &usual, &s->follower);
+    usual.host_reads = reads;
+    TD_TRY(td__plan_follower_create(s->ops, s->x.comm, &usual, &s->follower));
+    if (!reads) {
+        td__plan_follower_destroy(s->follower);
+        s->follower = NULL;
+    }
+    return TD_OK;
 }
 
 /* The step under way makes its first call after this. */
@@ -363,9 +363,7 @@ static td_status set_up(td__sync *s)
     TD_TRY(td__step_engine_create(&o, &s->engine));
     if (s->ops->create)
         TD_TRY(s->ops->create(s));
-    bool follows;
-    TD_TRY(may_follow(s, &follows));
-    return follows ? make_follower(s) : TD_OK;
+    return make_follower(s);
 }
 
 td_status td__sync_create(const td__sync_ctx *x, td__sync **out)

@@ -202,6 +202,16 @@ typedef struct td__sync_hold {
     int micro_batches, accumulate;
 } td__sync_hold;
 
+/* What the rule inside one for groups of ranks is made with: by the ranks that have a part of the
+ * model in common, which add up its gradients. */
+typedef struct td__sync_inside {
+    td__sync_config config;
+    int ranks;
+    td__param_range *own; /* (n_own) params that these ranks update; the caller frees it */
+    int n_own;
+    bool shares; /* each updates some of them: the squares for clipping are added up */
+} td__sync_inside;
+
 struct td__sync_ops {
     const char *name, *help;
     const char *promise; /* about bits */
@@ -245,6 +255,9 @@ struct td__sync_ops {
      * inside, which has one. */
     void (*plan)(td__planner *w);
     const char *unplanned;
+    /* (optional) Of a rule for groups of ranks: what the rule inside is made with, on rank 0 of
+     * `ranks`. h has no comm. Local. */
+    td_status (*inside)(const td__sync_hold *h, int ranks, td__sync_inside *out);
     /* (optional) What a step does besides what every one does, of a run of `steps` steps: steps of
      * different kinds have different plans. 0: nothing. */
     int (*kind)(const td__sync_config *c, uint64_t step, uint64_t steps);
@@ -335,7 +348,7 @@ struct td__sync {
     td__step_engine *engine;
     td__sync_values *values; /* of all micro-batches, where the model has some; over `peers` */
     td_comm *peers;
-    td__plan_follower *follower; /* NULL: there is no plan to follow */
+    td__plan_follower *follower; /* NULL: there is no plan that calls are held to */
     bool begun;                  /* the step under way has a batch */
     bool met;                    /* since the last step */
     bool ended;                  /* all have met at the end */

@@ -12,13 +12,21 @@
 
 enum { PAGE = 4096 };
 
-td_status td__direct_possible(td_comm *comm, td_device *device, const td__cut *cut, bool *out)
+bool td__direct_opens(td_device *device)
+{
+    td_mem page = {0};
+    td__mem_ticket ticket;
+    bool opens =
+        td__device_host_reads(device) ||
+        (!td__mem_alloc(device, TD_MEM_PEER, PAGE, &page) && !td__mem_handle(&page, &ticket));
+    td__mem_free(&page);
+    return opens;
+}
+
+td_status td__direct_possible(td_comm *comm, td_device *device, bool *out)
 {
     td__peers *probe;
     *out = td__device_host_reads(device);
-    for (int c = 0; !*out && c < cut->n_pieces; c++)
-        if (!td__program_keeps_edges(cut->pieces[c].program))
-            return TD_OK;
     if (*out)
         return TD_OK;
     TD_TRY(td__peers_open(comm, device, PAGE, "messages", &probe));

@@ -23,9 +23,10 @@ typedef struct td__direct {
     size_t *at, *nbytes; /* (chunks) where slot 0 is in its stage's memory; of a slot */
 } td__direct;
 
-/* Can ranks of comm, whose kernels use the device, have such messages? Collective. */
-TD_NODISCARD td_status td__direct_possible(td_comm *comm, td_device *device, const td__cut *cut,
-                                           bool *out);
+/* Can other processes have the memory of a device? */
+bool td__direct_opens(td_device *device);
+/* Have ranks of comm, whose kernels use the device, such memory? Collective. */
+TD_NODISCARD td_status td__direct_possible(td_comm *comm, td_device *device, bool *out);
 /* Collective over comm, whose ranks are the stages. cut is of the largest micro-batches. Without
  * memory that all stages see, d->base stays NULL, on all of them. */
 TD_NODISCARD td_status td__direct_open(td__direct *d, td_comm *comm, td_device *device,

@@ -173,9 +173,9 @@ static td_status keep_version(td__flow *f, version *v)
     const float *live = td_params_block(p->base.x.step.params, NULL);
     float *to = td_params_block(v->params, NULL);
     TD_TRY(td__pipeline_told(&v->told)); /* others may read the version that was here */
-    for (int i = 0; i < p->n_ranges; i++)
-        memcpy(to + p->ranges[i].begin, live + p->ranges[i].begin,
-               (p->ranges[i].end - p->ranges[i].begin) * sizeof *to);
+    for (int i = 0; i < p->ranges.n; i++)
+        memcpy(to + p->ranges.at[i].begin, live + p->ranges.at[i].begin,
+               (p->ranges.at[i].end - p->ranges.at[i].begin) * sizeof *to);
     td_params_touch(v->params);
     return TD_OK;
 }

@@ -6,8 +6,10 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "graph/cost.h"
 #include "graph/params.h"
+#include "graph/runner.h"
 #include "pipeline/chunks.h"
 
 static td_status find_chunks(const td__sync_config *c, td__pipeline_shape *out)
@@ -76,13 +78,14 @@ td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
 
 td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                const td__schedule_def *schedule, int micro_batches,
-                               td__plan_end end, td__plan **out, int **slots)
+                               td__plan_end end, const double *cost, td__plan **out, int **slots)
 {
     td__pipeline_opts o = {.mesh = *mesh,
                            .schedule = schedule,
                            .at = {.stages = mesh->size[TD_AXIS_PIPELINE],
                                   .chunks = cut->n_pieces,
                                   .micro_batches = micro_batches * td__schedule_window(schedule),
+                                  .cost = cost,
                                   .batch = schedule->delay ? micro_batches : 0},
                            .n_edges = cut->n_edges,
                            .norm = end.clips,
@@ -127,6 +130,8 @@ td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *mesh, const td
     int peers = mesh->size[TD_AXIS_TENSOR], rank = td_comm_rank(world), place = rank % peers;
     char mine[HEX], told[HEX], first[HEX];
     TD_TRY(td__plan_digest(plan, mine));
+    if (!rank)
+        TD_LOG(DEBUG, TRAIN, "communication plan sha256:%s", mine);
     for (int k = 0; k < peers; k++) {
         memcpy(told, mine, HEX);
         TD_TRY(td_broadcast(world, told, HEX, TD_U8, k, NULL));
@@ -143,10 +148,11 @@ td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *mesh, const td
 
 td_status td__pipeline_plan_checked(const td__cut *cut, const td__rank_mesh *mesh,
                                     const td__schedule_def *schedule, int micro_batches,
-                                    td__plan_end *end, td__plan **out, int **slots)
+                                    td__plan_end *end, const double *cost, td__plan **out,
+                                    int **slots)
 {
     for (;;) {
-        TD_TRY(td__pipeline_plan_of(cut, mesh, schedule, micro_batches, *end, out, slots));
+        TD_TRY(td__pipeline_plan_of(cut, mesh, schedule, micro_batches, *end, cost, out, slots));
         td_status st = td__plan_check(*out);
         if (!st)
             return TD_OK;
@@ -160,18 +166,34 @@ td_status td__pipeline_plan_checked(const td__cut *cut, const td__rank_mesh *mes
     }
 }
 
-void td__pipeline_give_costs(td__plan *p, const td__cut *cut)
+bool td__pipeline_may_be_direct(const td__pipeline_shape *shape, const td__cut *cut,
+                                bool host_reads, int64_t rows, int micro_batches, int64_t batch)
 {
-    static const double EACH = 1e-3, FLOPS = 20e9;
+    for (int c = 0; !host_reads && c < cut->n_pieces; c++)
+        if (!td__program_keeps_edges(cut->pieces[c].program))
+            return false;
+    return shape->stages > 1 && !shape->schedule->delay && rows * micro_batches >= batch;
+}
+
+void td__pipeline_costs(const td__cut *cut, double *cost)
+{
+    static const double FLOPS = 20e9;
+    for (int c = 0; c < cut->n_pieces; c++) {
+        double work[TD_RUN_PHASE_COUNT];
+        td__program_work(cut->pieces[c].program, work);
+        for (int phase = 0; phase < TD_RUN_PHASE_COUNT; phase++)
+            cost[3 * c + phase] = work[phase] / FLOPS;
+    }
+}
+
+void td__pipeline_give_costs(td__plan *p, const double *cost)
+{
+    static const double EACH = 1e-3;
     for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++)
         for (int i = 0; i < p->roles[r].n; i++) {
             td__plan_op *o = &p->roles[r].ops[i];
-            double work[TD_RUN_PHASE_COUNT];
-            if (o->kind != TD_PLAN_RUN)
-                continue;
-            if (cut)
-                td__program_work(cut->pieces[o->chunk].program, work);
-            o->seconds = cut ? work[o->phase] / FLOPS : EACH;
+            if (o->kind == TD_PLAN_RUN)
+                o->seconds = cost ? cost[3 * o->chunk + o->phase] : EACH;
         }
 }
 

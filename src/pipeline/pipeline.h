@@ -33,11 +33,18 @@ typedef struct td__plan_end {
     bool direct;   /* messages are put where they are read before the next run (direct.h) */
 } td__plan_end;
 
+/* What a micro-batch takes in each chunk and phase, by its arithmetic: (3 chunks) seconds on a
+ * processor of 20 GFLOP/s. Ranks with other pieces of the layers may come to other numbers: all of
+ * a world must plan with the same. */
+void td__pipeline_costs(const td__cut *cut, double *cost);
+
 /* The plan of a batch of so many micro-batches, or of a window of them where the schedule flows;
- * *slots (by chunk): the most that are under way in each. Both are the caller's. */
+ * cost: of td__pipeline_costs(); *slots (by chunk): the most that are under way in each. Both are
+ * the caller's. */
 TD_NODISCARD td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                             const td__schedule_def *schedule, int micro_batches,
-                                            td__plan_end end, td__plan **out, int **slots);
+                                            td__plan_end end, const double *cost, td__plan **out,
+                                            int **slots);
 
 /* TD_EMISMATCH unless all ranks have the same plan. Pieces that ranks along tensor have of a layer
  * may differ in size, and with them the messages: those of one place there have the same.
@@ -49,11 +56,16 @@ TD_NODISCARD td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *m
 TD_NODISCARD td_status td__pipeline_plan_checked(const td__cut *cut, const td__rank_mesh *mesh,
                                                  const td__schedule_def *schedule,
                                                  int micro_batches, td__plan_end *end,
-                                                 td__plan **out, int **slots);
+                                                 const double *cost, td__plan **out, int **slots);
 
-/* What the runs of a plan take: by the chunks' arithmetic, on a processor of 20 GFLOP/s; cut NULL:
- * a thousandth of a second each. */
-void td__pipeline_give_costs(td__plan *p, const td__cut *cut);
+/* Can stages that share memory hand over values in one copy (direct.h), as far as it is known
+ * before they start? host_reads: the memory of their kernels; rows: of the usual micro-batch;
+ * batch: of a full one. */
+bool td__pipeline_may_be_direct(const td__pipeline_shape *shape, const td__cut *cut,
+                                bool host_reads, int64_t rows, int micro_batches, int64_t batch);
+
+/* What the runs of a plan take; cost NULL: a thousandth of a second each. */
+void td__pipeline_give_costs(td__plan *p, const double *cost);
 
 /* Where the gradients of a range of params or states lie in their block; row-sparse params, which
  * have no place there, are left out. */

@@ -20,8 +20,8 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
     td__plan_end end = {.clips = td__optim_clips(p->base.x.step.optimizer),
                         .in_order = p->base.x.config->in_order != 0,
                         .direct = direct};
-    TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, &n->plan,
-                                     &n->slots));
+    TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, p->costs,
+                                     &n->plan, &n->slots));
     n->direct = end.direct;
     return TD_OK;
 }
@@ -32,6 +32,8 @@ td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
     for (int i = 0; i < TD__PIPELINE_PLANS; i++)
         if (p->plans[i].micro_batches == micro_batches) {
             *out = &p->plans[i];
+            if (i == p->next_plan) /* the caller may ask for another one besides */
+                p->next_plan = (i + 1) % TD__PIPELINE_PLANS;
             return TD_OK;
         }
     td__pipeline_planned *n = &p->plans[p->next_plan];

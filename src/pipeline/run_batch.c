@@ -10,19 +10,19 @@
 #include "pipeline/sync_pipeline_impl.h"
 #include "step/work_partition.h"
 
-static td_status plan_through(td__pipeline_rule *p, int each, int batches)
+td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
+                                    const td__pipeline_planned **out)
 {
     const td__pipeline_planned *one, *all;
-    const td__step_opts *o = td__step_opts_of(p->base.engine);
-    p->through = NULL;
-    if (batches == 1 || o->size > 1 || p->chunks > p->shape.stages)
+    *out = NULL;
+    if (batches < 2 || p->shape.replicas > 1 || p->chunks > p->shape.stages)
         return TD_OK;
     TD_TRY(td__pipeline_plan_for(p, each, &one));
     TD_TRY(td__pipeline_plan_for(p, each * batches, &all));
     for (int c = 0; c < p->chunks; c++)
         if (all->slots[c] > one->slots[c])
             return TD_OK;
-    p->through = all;
+    *out = all;
     return TD_OK;
 }
 
@@ -71,7 +71,8 @@ td_status td__pipeline_run_batch(void *user, const td__batch *batch, int number,
     if (own.begin == own.end)
         return TD_OK;
     if (number == 0 || o->size > 1)
-        TD_TRY(plan_through(p, own.end - own.begin, td__step_batches(p->base.engine)));
+        TD_TRY(td__pipeline_plan_through(p, own.end - own.begin, td__step_batches(p->base.engine),
+                                         &p->through));
     p->ran = p->through ? p->through->micro_batches : own.end - own.begin;
     td_status st = p->through ? run_through(p, &b) : run_alone(p, &b);
     double wait;

@@ -6,7 +6,6 @@
 #include "base/fail.h"
 #include "graph/cost.h"
 #include "graph/params.h"
-#include "parallel/tensor_peers.h"
 #include "pipeline/chunks.h"
 
 int td__chunk_of_params(const td__cut *cut, size_t element)
@@ -150,6 +149,99 @@ td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
     return st;
 }
 
+/* ---- Ranges ---------------------------------------------------------------------------------- */
+
+static td_status allocate(td__stage_ranges *out, const td__cut *cut, const bool *own,
+                          const td_params *ps)
+{
+    int n = 2 * td_params_count(ps); /* a param in pieces may end a range and begin one */
+    for (int c = 0; c < cut->n_pieces; c++)
+        n += own[c] ? 3 * cut->pieces[c].n_params : 0;
+    *out = (td__stage_ranges){.at = td__calloc((size_t)n + 1, sizeof *out->at),
+                              .grads = td__calloc((size_t)n + 1, sizeof *out->grads),
+                              .first = td__calloc((size_t)cut->n_pieces + 1, sizeof *out->first)};
+    return out->at && out->grads && out->first
+               ? TD_OK
+               : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
+}
+
+/* Params, row-sparse ones and states lie apart in a block of gradients, so a range ends where one
+ * of these begins. */
+td_status td__stage_ranges_init(td__stage_ranges *out, const td__cut *cut, const bool *own,
+                                const td__tensor_walk *like)
+{
+    const td_params *ps = like->ps;
+    const size_t ends[] = {td__params_dense(ps), td_params_trainable(ps), SIZE_MAX};
+    TD_TRY(allocate(out, cut, own, ps));
+    for (int c = 0; c < cut->n_pieces; c++) {
+        for (int i = 0; own[c] && i < cut->pieces[c].n_params; i++) {
+            td__param_range r = cut->pieces[c].params[i];
+            for (int k = 0; k < 3; k++) {
+                size_t end = r.end < ends[k] ? r.end : ends[k];
+                td__tensor_walk w = *like;
+                w.rest = (td__param_range){r.begin, end};
+                while (td__tensor_own(&w, &out->at[out->n]))
+                    out->n++;
+                r.begin = r.begin < end ? end : r.begin;
+            }
+        }
+        out->first[c + 1] = out->n;
+    }
+    for (int i = 0; i < out->n; i++)
+        out->grads[i] = td__pipeline_grads_of(ps, out->at[i]);
+    return TD_OK;
+}
+
+void td__stage_ranges_fini(td__stage_ranges *r)
+{
+    td__free(r->at);
+    td__free(r->grads);
+    td__free(r->first);
+    *r = (td__stage_ranges){0};
+}
+
+td__sync_config td__stage_inner_config(const td__sync_config *c)
+{
+    td__sync_config inner = *c;
+    inner.mesh = (td__rank_mesh){0};
+    inner.rule = NULL;
+    inner.zero = 0;
+    return inner;
+}
+
+static td_status find_first(const td__sync_hold *h, const td__cut *cut,
+                            const td__pipeline_shape *shape, td__stage_ranges *out)
+{
+    td__tensor_walk like = {.ps = h->params, .lanes = lanes_of(shape)};
+    bool *own = td__calloc((size_t)cut->n_pieces, sizeof *own);
+    if (!own)
+        return TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
+    for (int c = 0; c < cut->n_pieces; c++)
+        own[c] = td__schedule_stage(shape->schedule, shape->stages, c) == 0;
+    td_status st = td__stage_ranges_init(out, cut, own, &like);
+    td__free(own);
+    return st;
+}
+
+td_status td__stage_inside(const td__sync_hold *h, int ranks, td__sync_inside *out)
+{
+    td__pipeline_shape shape;
+    td__stage_ranges ranges = {0};
+    td__cut *cut;
+    TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
+    td_status st = find_first(h, cut, &shape, &ranges);
+    td__cut_destroy(cut);
+    *out = (td__sync_inside){.config = td__stage_inner_config(h->config),
+                             .ranks = shape.replicas,
+                             .own = ranges.at,
+                             .n_own = ranges.n,
+                             .shares = h->config->zero > 0 && shape.replicas > 1};
+    ranges.at = st ? ranges.at : NULL;
+    out->own = st ? NULL : out->own;
+    td__stage_ranges_fini(&ranges);
+    return st;
+}
+
 /* ---- How much -------------------------------------------------------------------------------- */
 
 /* Sums of a tree over so many micro-batches that may wait for others: one per level. */
@@ -254,8 +346,14 @@ td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out)
                             &cut));
     int batches = z->micro_batches / shape.replicas;
     batches = batches ? batches : 1;
-    td_status st = td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches,
-                                        (td__plan_end){.clips = false}, &plan, &slots);
+    double *cost = td__calloc(3 * (size_t)cut->n_pieces, sizeof *cost);
+    td_status st = cost ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d chunks", cut->n_pieces);
+    if (!st) {
+        td__pipeline_costs(cut, cost);
+        st = td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches,
+                                  (td__plan_end){.clips = false}, cost, &plan, &slots);
+    }
+    td__free(cost);
     if (!st)
         st = find_most(z, cut, &shape, slots, batches, out);
     td__plan_destroy(plan);

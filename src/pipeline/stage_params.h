@@ -8,6 +8,7 @@
 
 #include "graph/cut.h"
 #include "parallel/sync.h"
+#include "parallel/tensor_peers.h"
 #include "pipeline/pipeline.h"
 
 /* The chunk that updates these elements; -1: none does. */
@@ -18,6 +19,21 @@ TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out
 /* The same of any world of elastic ranks (td__sync_ops.map). */
 TD_NODISCARD td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
                                      td__holding *holdings);
+
+/* The ranges of the params that some chunks update, without pieces of layers that other ranks have.
+ */
+typedef struct td__stage_ranges {
+    td__param_range *at, *grads; /* (n) of params; where their gradients lie */
+    int n, *first;               /* first: (chunks + 1) of them of each chunk */
+} td__stage_ranges;
+/* own: (chunks) which. like: of which ranks; its range does not count. */
+TD_NODISCARD td_status td__stage_ranges_init(td__stage_ranges *out, const td__cut *cut,
+                                             const bool *own, const td__tensor_walk *like);
+void td__stage_ranges_fini(td__stage_ranges *r);
+/* td__sync_ops.inside, of any number of stages: the rule of the first one's replicas. */
+TD_NODISCARD td_status td__stage_inside(const td__sync_hold *h, int ranks, td__sync_inside *out);
+/* The config of the rule inside. */
+td__sync_config td__stage_inner_config(const td__sync_config *c);
 
 /* What a stage holds. */
 typedef struct td__stage_need {

@@ -51,38 +51,6 @@ td__tensor_walk td__pipeline_walk(const td__pipeline_rule *p, td__param_range r)
                              .rest = r};
 }
 
-/* The ranges of the params that the chunks of this rank update, and where their gradients lie:
- * params, row-sparse ones and states lie apart there, so a range ends where one of these begins. */
-static td_status find_ranges(td__pipeline_rule *p)
-{
-    const td_params *ps = p->base.x.step.params;
-    const size_t ends[] = {td__params_dense(ps), td_params_trainable(ps), SIZE_MAX};
-    int n = 2 * td_params_count(ps); /* a param in pieces may end a range and begin one */
-    for (int c = 0; c < p->chunks; c++)
-        n += p->own[c] ? 3 * p->cut->pieces[c].n_params : 0;
-    p->ranges = td__calloc((size_t)n + 1, sizeof *p->ranges);
-    p->grads = td__calloc((size_t)n + 1, sizeof *p->grads);
-    p->first = td__calloc((size_t)p->chunks + 1, sizeof *p->first);
-    if (!p->ranges || !p->grads || !p->first)
-        return TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
-    for (int c = 0; c < p->chunks; c++) {
-        for (int i = 0; p->own[c] && i < p->cut->pieces[c].n_params; i++) {
-            td__param_range r = p->cut->pieces[c].params[i];
-            for (int k = 0; k < 3; k++) {
-                size_t end = r.end < ends[k] ? r.end : ends[k];
-                td__tensor_walk w = td__pipeline_walk(p, (td__param_range){r.begin, end});
-                while (td__tensor_own(&w, &p->ranges[p->n_ranges]))
-                    p->n_ranges++;
-                r.begin = r.begin < end ? end : r.begin;
-            }
-        }
-        p->first[c + 1] = p->n_ranges;
-    }
-    for (int i = 0; i < p->n_ranges; i++)
-        p->grads[i] = td__pipeline_grads_of(ps, p->ranges[i]);
-    return TD_OK;
-}
-
 bool td__pipeline_shares_states(const td__pipeline_rule *p)
 {
     return p->base.x.config->zero > 0 && p->channels.data;
@@ -144,13 +112,10 @@ static void fold(void *user)
 static td_status make_inner(td__pipeline_rule *p)
 {
     td__sync_ctx x = p->base.x;
-    p->inner_config = *p->base.x.config;
-    p->inner_config.mesh = (td__rank_mesh){0};
-    p->inner_config.rule = NULL;
-    p->inner_config.zero = 0;
+    p->inner_config = td__stage_inner_config(p->base.x.config);
     p->stage = (td__step_stage){.user = p,
-                                .own = p->ranges,
-                                .n_own = p->n_ranges,
+                                .own = p->ranges.at,
+                                .n_own = p->ranges.n,
                                 .updates = td__pipeline_shares_states(p) ? updates : NULL,
                                 .turn = x.config->in_order ? td__pipeline_wait_turn : NULL,
                                 .sum_squares = sum_squares,
@@ -171,11 +136,11 @@ static td_status make_inner(td__pipeline_rule *p)
 static td_status may_be_direct(const td__pipeline_rule *p, bool *out)
 {
     const td__sync_ctx *x = &p->base.x;
-    *out = p->shape.stages > 1 && !strcmp(td_comm_transport(x->comm), "shm") &&
-           td__comm_shares(x->comm) && !p->schedule->delay &&
-           x->rows * x->step.micro_batches >= x->batch;
-    return *out ? td__direct_possible(x->comm, td__params_device(x->step.params), p->cut, out)
-                : TD_OK;
+    td_device *device = td__params_device(x->step.params);
+    *out = !strcmp(td_comm_transport(x->comm), "shm") && td__comm_shares(x->comm) &&
+           td__pipeline_may_be_direct(&p->shape, p->cut, td__device_host_reads(device), x->rows,
+                                      x->step.micro_batches, x->batch);
+    return *out ? td__direct_possible(x->comm, device, out) : TD_OK;
 }
 
 /* The memory of direct messages; *all: every rank of the world has it. */
@@ -188,6 +153,17 @@ static td_status open_direct(td__pipeline_rule *p, const int *slots, bool *all)
     TD_TRY(td_allreduce(x->comm, &have, &have, 1, TD_I32, TD_REDUCE_MIN, NULL));
     *all = have;
     return TD_OK;
+}
+
+/* By what all ranks plan: the numbers of rank 0. */
+static td_status agree_on_costs(td__pipeline_rule *p)
+{
+    size_t n = 3 * (size_t)p->chunks;
+    p->costs = td__calloc(n, sizeof *p->costs);
+    if (!p->costs)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d chunks", p->chunks);
+    td__pipeline_costs(p->cut, p->costs);
+    return td_broadcast(p->base.x.comm, p->costs, n, TD_F64, 0, NULL);
 }
 
 /* The usual plan, and the channels that it needs. Memory for direct messages that could be had by
@@ -215,6 +191,17 @@ static td_status open_channels(td__pipeline_rule *p)
     }
 }
 
+/* The list of a full step's batches, where they have one: all ranks have the same. */
+static td_status agree_on_steps(td__pipeline_rule *p)
+{
+    const td__pipeline_planned *all;
+    const td__step_opts *o = &p->base.x.step;
+    if (p->schedule->delay)
+        return TD_OK;
+    TD_TRY(td__pipeline_plan_through(p, o->micro_batches, o->accumulate, &all));
+    return all ? td__pipeline_agree(p->base.x.comm, &p->mesh, all->plan) : TD_OK;
+}
+
 static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
 {
     const td__step_opts *o = &p->base.x.step;
@@ -230,13 +217,16 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
             (td__grad_stack){.room = TD__PIPELINE_STACK, .at = p->stacked + c * TD__PIPELINE_STACK};
         p->own[c] = td__schedule_stage(p->schedule, shape->stages, c) == stage;
     }
-    TD_TRY(find_ranges(p));
+    td__tensor_walk like = td__pipeline_walk(p, (td__param_range){0});
+    TD_TRY(td__stage_ranges_init(&p->ranges, p->cut, p->own, &like));
     for (int c = 0; c < p->chunks; c++) {
-        p->stacks[c].limit = p->grads + p->first[c];
-        p->stacks[c].n_limit = p->first[c + 1] - p->first[c];
+        p->stacks[c].limit = p->ranges.grads + p->ranges.first[c];
+        p->stacks[c].n_limit = p->ranges.first[c + 1] - p->ranges.first[c];
     }
     TD_TRY(may_be_direct(p, &p->may_direct));
+    TD_TRY(agree_on_costs(p));
     TD_TRY(open_channels(p));
+    TD_TRY(agree_on_steps(p));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
@@ -318,11 +308,10 @@ static void destroy(td__sync *s)
     td__pipeline_drop_plans(p);
     td__cut_destroy(p->cut);
     td__free(p->own);
+    td__free(p->costs);
     td__free(p->stacks);
     td__free(p->stacked);
-    td__free(p->ranges);
-    td__free(p->grads);
-    td__free(p->first);
+    td__stage_ranges_fini(&p->ranges);
 }
 
 /* ---- Meetings -------------------------------------------------------------------------------- */
@@ -359,8 +348,8 @@ static td_status meet(td__sync *s, td__sync_meet why)
     for (int c = 0; c < p->chunks; c++)
         for (int i = 0; i < p->cut->pieces[c].n_params; i++)
             TD_TRY(td__pipeline_tell_range(p, c, p->cut->pieces[c].params[i]));
-    TD_TRY(td__tensor_peers_fill(&p->peers, s->x.step.params, s->x.step.optimizer, p->ranges,
-                                 p->n_ranges));
+    TD_TRY(td__tensor_peers_fill(&p->peers, s->x.step.params, s->x.step.optimizer, p->ranges.at,
+                                 p->ranges.n));
     return why == TD_MEET_END ? make_report(p) : TD_OK;
 }
 
@@ -401,7 +390,7 @@ void td__pipeline_gather_partials(td__pipeline_rule *p)
         TD_ASSERT(p->stacks[c].n == p->stacks[first].n, "%d and %d partials", p->stacks[c].n,
                   p->stacks[first].n);
         for (int i = 0; i < p->stacks[c].n; i++)
-            td__pipeline_merge(blocks, p->grads + p->first[c], p->first[c + 1] - p->first[c],
+            td__pipeline_merge(blocks, p->stacks[c].limit, p->stacks[c].n_limit,
                                &p->stacks[first].at[i], &p->stacks[c].at[i]);
         td__grad_clear(blocks, &p->stacks[c]);
     }
@@ -443,11 +432,12 @@ static void abandon(td__sync *s, const char *why)
         td__flow_abort(p->flow, why);
 }
 
-#define ALIKE                                                                                      \
-    .size = sizeof(td__pipeline_rule), .sample = "2", .traits = traits,                            \
-    .need = td__stage_need_most, .hold = td__stage_shards, .map = td__stage_map, .create = create, \
-    .leave = leave, .destroy = destroy, .begin = begin, .batch = batch, .step = step,              \
-    .gather = td__pipeline_gather, .meet = meet, .report = report, .abandon = abandon
+#define ALIKE                                                                                  \
+    .size = sizeof(td__pipeline_rule), .sample = "2", .traits = traits,                        \
+    .need = td__stage_need_most, .hold = td__stage_shards, .map = td__stage_map,               \
+    .inside = td__stage_inside, .create = create, .leave = leave, .destroy = destroy,          \
+    .begin = begin, .batch = batch, .step = step, .gather = td__pipeline_gather, .meet = meet, \
+    .report = report, .abandon = abandon
 
 const td__sync_ops td__sync_pipeline = {
     .name = "pipeline",

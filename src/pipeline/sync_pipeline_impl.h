@@ -7,6 +7,7 @@
 #include "parallel/tensor_peers.h"
 #include "pipeline/executor.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/stage_params.h"
 
 /* Partials of a range of micro-batches: one per level on each side, and one more. */
 enum { TD__PIPELINE_STACK = 80 };
@@ -30,18 +31,18 @@ typedef struct td__pipeline_rule {
     td__rank_mesh mesh;
     const td__schedule_def *schedule;
     int chunks;
-    bool *own;    /* (chunks) */
-    td__cut *cut; /* of micro-batches of the usual size */
+    bool *own;     /* (chunks) */
+    td__cut *cut;  /* of micro-batches of the usual size */
+    double *costs; /* (3 chunks) of td__pipeline_costs(), on rank 0 */
     td__chunks *set;
     td__channels channels;
     td__tensor_peers peers; /* ranks that have the other pieces of this stage's layers */
     td__direct direct;
     bool may_direct; /* ranks share memory that the kernels use */
     td__executor *executor;
-    td__grad_stack *stacks;          /* by chunk */
-    td__partial *stacked;            /* (chunks, TD__PIPELINE_STACK) theirs */
-    td__param_range *ranges, *grads; /* (n_ranges) of params; where their gradients lie */
-    int n_ranges, *first;            /* first: (chunks + 1) of them of each chunk */
+    td__grad_stack *stacks; /* by chunk */
+    td__partial *stacked;   /* (chunks, TD__PIPELINE_STACK) theirs */
+    td__stage_ranges ranges;
     td__step_stage stage;
     td__pipeline_planned plans[TD__PIPELINE_PLANS];
     int next_plan; /* the one that gives way */
@@ -68,8 +69,12 @@ TD_NODISCARD td_status td__tensor_check(const td__sync_config *c, const td__sync
 /* The job's; NULL: there is none of that name. */
 const td__schedule_def *td__pipeline_schedule(const td__sync_config *c);
 
+/* *out stays until further plans were asked for: the last two are there. */
 TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
                                              const td__pipeline_planned **out);
+/* One list for all of a step's batches of `each` micro-batches; NULL: each has one of its own. */
+TD_NODISCARD td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
+                                                 const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);
 /* A td__step_batch_fn, whose user is the rule (run_batch.c). */
 TD_NODISCARD td_status td__pipeline_run_batch(void *user, const td__batch *batch, int number,

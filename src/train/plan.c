@@ -2,20 +2,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/plan.h"
 
+#include "base/alloc.h"
 #include "base/fail.h"
 #include "graph/params.h"
 #include "parallel/step_plan.h"
 #include "train/trainer_impl.h"
 
-/* The rule of the replicas of a model whose layers ranks have in pieces. */
-static void leave_tensor(td__sync_config *sync, td__sync_world *w)
+/* The rule that the ranks of the world train by, and what it is made with where it is inside one
+ * for groups of ranks: *sync and *w become what it sees. */
+static td_status find_rule(td__trainer *t, td__sync_config *sync, td__sync_world *w,
+                           const td__sync_ops **rule, td__sync_inside *in)
 {
-    int tensor = sync->mesh.size[TD_AXIS_TENSOR];
-    if (tensor < 2)
-        return;
-    w->ranks = w->ranks >= tensor ? w->ranks / tensor : 1;
-    sync->mesh = (td__rank_mesh){0};
-    sync->rule = NULL;
+    td__sync_hold h = {.config = sync,
+                       .elastic = w->elastic,
+                       .params = t->replica.params,
+                       .set = t->run.train_set,
+                       .rows = t->plan.micro_batch_rows,
+                       .micro_batches = t->o.micro_batches,
+                       .accumulate = t->o.accumulate};
+    if (w->ranks == 1)
+        sync->mesh = (td__rank_mesh){0}; /* of ranks that are to come */
+    TD_TRY(td__sync_find(sync, w, rule));
+    if (!(*rule)->inside)
+        return TD_OK;
+    TD_TRY((*rule)->inside(&h, w->ranks, in));
+    *sync = in->config;
+    w->ranks = in->ranks;
+    return td__sync_find(sync, w, rule);
 }
 
 /* The first step that does more than the usual one; the first of all, if none does. */
@@ -51,12 +64,14 @@ td_status td__trainer_step_plan(td__trainer *t, const td__memory_case *c, const 
                         .elastic = t->o.members || c->elastic,
                         .watched = t->o.verify > 0 && c->ranks > 1};
     td_params *ps = t->replica.params;
-    td__ownership map;
+    td__sync_inside in = {.own = NULL};
+    td__ownership map = {.n = 0};
     *out = NULL;
-    leave_tensor(&sync, &w);
-    TD_TRY(td__sync_find(&sync, &w, rule));
-    if (!(*rule)->plan)
-        return TD_OK;
+    td_status st = find_rule(t, &sync, &w, rule, &in);
+    if (st || !(*rule)->plan) {
+        td__free(in.own);
+        return st;
+    }
     td__plan_case at = {.config = &sync,
                         .world = w,
                         .params = ps,
@@ -69,14 +84,19 @@ td_status td__trainer_step_plan(td__trainer *t, const td__memory_case *c, const 
                         .watched = w.watched,
                         .update_late = w.elastic,
                         .host_reads = td__device_host_reads(td__params_device(ps)),
+                        .own = in.own,
+                        .n_own = in.n_own,
+                        .squares = in.shares ? (size_t)td_params_count(ps) : 0,
                         .steps = t->plan.total_steps,
                         .batches = t->o.accumulate,
                         .rows = t->o.batch,
                         .last_rows = t->o.batch};
     if (td__sync_traits_of(&sync, &w).takes_momentum) /* and the clipping with it */
         at.optim.clips = false;
-    TD_TRY(td__ownership_init(&map, ps, w.ranks, td__sync_bucket_nbytes(&sync, &w, ps)));
-    td_status st = make(t, *rule, &at, out);
+    st = td__ownership_init(&map, ps, w.ranks, td__sync_bucket_nbytes(&sync, &w, ps));
+    if (!st)
+        st = make(t, *rule, &at, out);
     td__ownership_fini(&map);
+    td__free(in.own);
     return st;
 }

@@ -14,7 +14,11 @@
 
 #include "base/alloc.h"
 #include "graph/params.h"
+#include "graph/phases.h"
+#include "graph/place_by_cost.h"
+#include "optim/optimizer.h"
 #include "parallel/sync.h"
+#include "pipeline/sync_pipeline_impl.h"
 #include "plan/schedule.h"
 #include "support/check.h"
 #include "support/ranks.h"
@@ -261,6 +265,106 @@ TEST(stages_update_together_or_in_order)
     }
 }
 
+/* ---- Schedules with several chunks per stage, on three and four stages ----------------------- */
+
+enum { LAYERS = 9 };
+
+static td_status deep(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
+{
+    char name[16];
+    (void)user;
+    td_node *h = td_input(g, "x", TD_F32, TD_SHAPE(rows, 20));
+    td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(rows));
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(name, sizeof name, "deep%d", i);
+        h = td_tanh(g, td_nn_linear(g, name, h, 8 + 3 * (i % 4), NULL));
+    }
+    td_node *logits = td_nn_linear(g, "last", h, 5, NULL);
+    *out = (td__model_nodes){.loss = td_softmax_cross_entropy(g, logits, y, NULL),
+                             .output = logits,
+                             .inputs = {"x", "y"},
+                             .n_inputs = 2};
+    return TD_OK;
+}
+static const train_model DEEP = {"deep", "sgd", TD_F32, deep, {1, {20}}, false, 5, true};
+
+/* With fewer micro-batches than stages, as many, and more; where they are no multiple of the
+ * stages; with replicas that have unlike numbers of them. */
+TEST(several_chunks_on_several_stages)
+{
+    static const char *const SCHEDULES[] = {"interleaved", "zb-v", "dualpipe-v"};
+    static const struct {
+        int stages, replicas, micro_batches;
+    } CASES[] = {{3, 1, 2}, {3, 1, 8}, {4, 1, 1}, {4, 1, 3}, {4, 1, 8}, {3, 2, 3}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        td__train_result one;
+        run u;
+        start(&u, "mlp", "adamw", CASES[i].micro_batches, 5);
+        u.m = &DEEP;
+        CHECK_OK(run_rank(&u, NULL, 0, &one));
+        for (size_t k = 0; k < sizeof SCHEDULES / sizeof *SCHEDULES; k++) {
+            const char *transport = (i + k) % 2 ? "tcp" : NULL;
+            pipeline(&u, SCHEDULES[k], CASES[i].stages);
+            ranks_run(CASES[i].stages * CASES[i].replicas, &(ranks_opts){.transport = transport},
+                      body, &u);
+            CHECK(strcmp(u.got.digest, one.digest) == 0,
+                  "%s, %d stages, %d replicas, %d micro-batches: other weights than on one rank",
+                  SCHEDULES[k], CASES[i].stages, CASES[i].replicas, CASES[i].micro_batches);
+        }
+        td__data_close(u.data);
+    }
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+static td_status cut_deep(int chunks, td__cut **out)
+{
+    td__model_nodes nodes = {0};
+    td_program *p = NULL;
+    td_graph *g;
+    CHECK_OK(td_graph_create(&g));
+    td_status st = deep(NULL, g, 4, &nodes);
+    st = st ? st : td__graph_place_by_cost(g, nodes.loss, &(td__stages){.places = chunks});
+    st = st ? st : td__program_create_phased(g, nodes.loss, NULL, &p);
+    st = st ? st : td__program_cut(p, out);
+    td_program_destroy(p);
+    td_graph_destroy(g);
+    return st;
+}
+
+/* However many a run has asked for, the last two stay where they are. */
+TEST(the_last_two_plans_stay)
+{
+    const td__pipeline_planned *one, *all;
+    td_optimizer *optimizer;
+    td_params *ps;
+    double cost[6];
+    td__sync_config config = {.rule = NULL};
+    td__pipeline_rule p = {.mesh = {{1, 2, 1}}, .shape = {.stages = 2, .replicas = 1}, .chunks = 2};
+    CHECK_OK(td__schedule_find("1f1b", &p.schedule));
+    CHECK_OK(cut_deep(2, &p.cut));
+    CHECK_OK(td_params_create(p.cut->pieces[0].program, 1, &ps));
+    CHECK_OK(td_optimizer_create(&(td_optim_opts){.name = "sgd", .lr = 1}, ps, &optimizer));
+    td__pipeline_costs(p.cut, cost);
+    p.costs = cost;
+    p.base.x.config = &config;
+    p.base.x.step.optimizer = optimizer;
+    for (int first = 1; first <= TD__PIPELINE_PLANS; first++) {
+        for (int n = 1; n <= TD__PIPELINE_PLANS; n++)
+            CHECK_OK(td__pipeline_plan_for(&p, n, &all));
+        CHECK_OK(td__pipeline_plan_for(&p, first, &one));
+        CHECK_OK(td__pipeline_plan_for(&p, 10 + first, &all));
+        CHECK(one != all && one->micro_batches == first && one->plan,
+              "the plan of %d micro-batches has given way to the next one", first);
+        CHECK_OK(td__pipeline_plan_through(&p, 3, 2, &one)); /* 1f1b takes no more for more */
+        CHECK(one && one->micro_batches == 6, "no list of two batches");
+    }
+    td__pipeline_drop_plans(&p);
+    td_optimizer_destroy(optimizer);
+    td_params_destroy(ps);
+    td__cut_destroy(p.cut);
+}
+
 /* ---- Recurrences ----------------------------------------------------------------------------- */
 
 /* The digest of the recurrence, on one rank. */
@@ -378,6 +482,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_values_goes_from_chunk_to_chunk),
         cmocka_unit_test(stages_update_together_or_in_order),
+        cmocka_unit_test(several_chunks_on_several_stages),
+        cmocka_unit_test(the_last_two_plans_stay),
         cmocka_unit_test(pipedream_follows_its_recurrence),
         cmocka_unit_test(two_versions_follow_their_recurrence),
         cmocka_unit_test(a_window_ends),

@@ -61,6 +61,29 @@ for job in mlp cnn gpt; do
     cell $job 3 3 zb-h1 shm
     cell $job 2 2 zb-v shm
 done
+# Several chunks on each of three and four stages, with fewer micro-batches than stages and more.
+cat >deep.yaml <<'JOB'
+name: deep
+model:
+  - flatten
+  - repeat: {times: 8, layers: [{linear: 24, act: relu}]}
+  - linear
+data: {source: digits, count: 128, split: {valid: 0}}
+train: {batch: 32, steps: 3, micro_batches: 8, optimizer: {name: adamw, lr: 0.002}}
+JOB
+others=$want
+for micro_batches in 2 8; do
+    run 0 "$tandem" train deep.yaml -q --set train.micro_batches=$micro_batches
+    want=$(digest)
+    for schedule in interleaved zb-v dualpipe-v; do
+        for stages in 3 4; do
+            run 0 "$tandem" train deep.yaml -q -n $stages --parallel pipeline=$stages \
+                --set parallel.schedule=$schedule --set train.micro_batches=$micro_batches
+            same "$micro_batches micro-batches on $stages stages, $schedule"
+        done
+    done
+done
+want=$others
 # Batches that are accumulated are run in one go where that takes no more memory.
 run 0 "$tandem" train cnn.yaml -q --set train.steps=3
 others=$want want=$(digest)
