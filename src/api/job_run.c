@@ -469,6 +469,8 @@ td_status td__job_run_prepare(td__job_run *r)
     s->spreading = r->o.hooks.spreading;
     s->spreading_user = r->o.hooks.user;
     TD_TRY(open_data(r, r->o.resume));
+    if (s->opts.sync.sequence && !s->comm) /* several have been checked before they were started */
+        TD_TRY(td__session_check_tensor(s));
     ready(r);
     s->opts.profile = r->o.profile;
     if (td__job_run_leads(r)) {

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "coll/comm_setup.h"
 #include "data/pipeline.h"
+#include "step/micro_batch_tree.h"
 
 enum { PATIENCE_MS = 10000 }; /* while checkpoints are removed faster than they are read */
 
@@ -268,9 +269,13 @@ td_status td__session_trainer(td__session *s)
 static td_status try_cut(const td__session *s, td_graph *g)
 {
     td__tensor_cut cut = td__sync_tensor_cut(&s->opts.sync, 0, 1);
+    const td__train_opts *o = &s->opts;
+    int64_t n = o->micro_batches ? o->micro_batches : td__micro_batches_default(o->batch);
+    int64_t rows = cut.sequence && o->batch > n ? (o->batch + n - 1) / n : 1;
     td__model_nodes nodes = {0};
     td_program *p;
-    TD_TRY(s->model.build(s->model.user, g, 1, &nodes));
+    cut.rows_wanted = cut.sequence;
+    TD_TRY(s->model.build(s->model.user, g, rows, &nodes));
     TD_TRY(td_graph_status(g));
     TD_TRY(td__program_create_tensor(g, nodes.loss, NULL, false, &cut, &p));
     td_program_destroy(p);
@@ -280,7 +285,7 @@ static td_status try_cut(const td__session *s, td_graph *g)
 td_status td__session_check_tensor(td__session *s)
 {
     td_graph *g;
-    if (!td__sync_division_of(&s->opts.sync).pieces)
+    if (!td__sync_division_of(&s->opts.sync).pieces && !s->opts.sync.sequence)
         return TD_OK;
     if (td__session_data(s))
         return TD_OK; /* the ranks say what is wrong with it, or have it */

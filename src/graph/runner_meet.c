@@ -1,6 +1,6 @@
 /* runner_meet.c -- what a program of several tensor ranks exchanges (tensor.h), after the kernels
- * that make this rank's part of it: sums are added up over ranks in their tree, and joined values
- * get the pieces of the others. Ranks run the same steps in the same order; the comm's deadline
+ * that make this rank's part of it: sums are added up over ranks in their tree, all of them or this
+ * rank's rows, and joined values get the pieces of the others. Ranks run the same steps in the same order; the comm's deadline
  * ends every wait. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
@@ -74,6 +74,21 @@ td_status td__pieces_gather(td_comm *comm, const td_attr_pieces *how, void *whol
     return TD_OK;
 }
 
+/* This rank's rows of the sum of all ranks' `at`, in the same tree as an all-reduce. */
+static td_status scatter(td_runner *r, const td_attr_pieces *a, void *at, td_dtype dtype)
+{
+    int rank = td_comm_rank(r->comm);
+    size_t e = td_dtype_size(dtype), block = part_nbytes(a, e);
+    bool in_order = td__piece_of(a, &a->whole, 0).outer == 1; /* blocks of ranks lie one by one */
+    TD_TRY(stage(&r->staging, block * (in_order ? 1 : (size_t)a->ranks + 1)));
+    char *mine = r->staging.at, *all = in_order ? at : mine + block;
+    for (int k = 0; k < a->ranks && !in_order; k++)
+        move(a, k, at, all + block * (size_t)k, e, true);
+    TD_TRY(td_reduce_scatter(r->comm, all, mine, block / e, dtype, TD_REDUCE_SUM, NULL));
+    move(a, rank, at, mine, e, false);
+    return TD_OK;
+}
+
 static td_status exchange(td_runner *r, const td_node *n, void *at)
 {
     const td_attr_pieces *a = n->attr;
@@ -84,6 +99,8 @@ static td_status exchange(td_runner *r, const td_node *n, void *at)
                        a->first / a->n, a->ranks, td_comm_rank(r->comm), td_comm_size(r->comm));
     if (n->op == TD_OP_PIECES_JOIN)
         return td__pieces_gather(r->comm, a, at, td_dtype_size(n->out[0].dtype), &r->staging);
+    if (a->scatter)
+        return scatter(r, a, at, n->out[0].dtype);
     return td_allreduce(r->comm, at, at, (size_t)td__desc_count(&n->out[0]), n->out[0].dtype,
                         TD_REDUCE_SUM, NULL);
 }

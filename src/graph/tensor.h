@@ -11,6 +11,10 @@
  *     embedding                          rows of the table, looked up where they are: a sum
  *     cross entropy of cut logits        three numbers of each row and piece (ops/op_xent_piece.c)
  *
+ * With `sequence` (parallel.sequence) what lies between products is cut by rows
+ * (rewrite_tensor_rows.c): a sum over pieces becomes a reduce-scatter, norms, dropout, biases and
+ * residual sums run on the rows of each piece, and are gathered for the next product.
+ *
  * Anything else takes whole values; a cut one is joined first. Autodiff then makes the conjugate of
  * each: the gradient of a whole x that pieces read is a sum over pieces, and so on.
  *
@@ -33,6 +37,8 @@ typedef struct td__tensor_cut {
     int pieces; /* 0 or 1: nothing is cut */
     int ranks, rank;
     bool packed;         /* params that are cut lie piece by piece (graph/params.h) */
+    bool sequence;       /* norms and sums between products are cut by rows */
+    bool rows_wanted;    /* and it is an error if there are none */
     const td_params *of; /* of a program with whole products: whose params may lie so */
 } td__tensor_cut;
 

@@ -182,9 +182,10 @@ typedef struct td_attr_fused {
 typedef struct td_attr_pieces {
     int axis, groups;
     int pieces, first, n;
-    int ranks;      /* sum, fan, join: that have pieces; 1: all are here, or the rest stays zero */
+    int ranks;      /* that have pieces; 1: all are here, or the rest stays zero */
     int packed;     /* cut, join: the whole lies piece by piece; what is not here is not touched */
-    td_shape whole; /* join: of the result */
+    td_shape whole; /* join: of the result; sum that is scattered: likewise */
+    int scatter;    /* sum: only the rows of pieces that are here are needed */
 } td_attr_pieces;
 
 /* piece_ids */

@@ -3,8 +3,9 @@
  *     pieces_cut    y_w = piece w of x           dx = pieces_join(dy_w ...), zero elsewhere
  *     pieces_join   y has the x_w in its place   dx_w = pieces_cut(dy)
  *
- * With several ranks, `ranks` of them, the runner fills in the pieces that others have; with 1,
- * what no piece has is zero. Params that are cut, and their gradients, are packed (op_pieces.h). */
+ * With several ranks, `ranks` of them, the runner fills in the pieces that others have; with 1, as
+ * of params that are cut, what no piece has is zero. Such params, and their gradients, are packed
+ * (op_pieces.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ops/op_pieces.h"
 
@@ -127,7 +128,6 @@ static void cut_grad(const td_grad_args *ga)
         return;
     memcpy(&at, ga->y->attr, sizeof at);
     at.whole = ga->y->in[0]->out[0].shape;
-    at.ranks = 1;
     for (int i = 0; i < at.n; i++)
         dy[i] = ga->dy[i] ? ga->dy[i] : td__zeros_like(ga->g, td__part(ga->g, ga->y, i));
     ga->dx[0] = td__node(ga->g, TD_OP_PIECES_JOIN, &at, dy, at.n);

@@ -119,6 +119,9 @@ td_status td__sync_check(const td__sync_config *c, const td__sync_job *j, const 
     int pieces = c->tensor_pieces;
     if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
         return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
+    if (c->sequence && pieces < 2 && c->mesh.size[TD_AXIS_TENSOR] < 2)
+        return TD_FAIL(TD_EINVAL, "parallel.sequence: nothing is in pieces: set "
+                                  "parallel.tensor_pieces or parallel.tensor, or leave it out");
     if (c->rule) {
         TD_TRY(td__sync_find(c, w, &named));
         TD_TRY(check_named(named, c, w));

@@ -89,6 +89,7 @@ typedef struct td__sync_config {
     const char *stages; /* layers that chunks after the first begin with; NULL: by cost */
     int in_order;       /* stages update one after the other; else together */
     int tensor_pieces;  /* in which products are computed; 0: as many as ranks along tensor */
+    bool sequence;      /* what lies between products is computed in as many pieces of rows */
     /* Ranks hold the skeleton of each layer and a random part of the rest (rules/sync_skeleton.c):
      * 1: so; the skeleton's share of the connections; steps between two draws. */
     int partition;

@@ -35,6 +35,7 @@ td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks
     int size = c->mesh.size[TD_AXIS_TENSOR];
     td__tensor_cut cut = {.pieces = c->tensor_pieces ? c->tensor_pieces : size,
                           .ranks = 1,
+                          .sequence = c->sequence,
                           .packed = size > 1 && !c->compressor};
     if (size > 1 && ranks % size == 0) { /* else one that only looks at what others have made */
         cut.ranks = size;

@@ -1,5 +1,6 @@
-/* Products in pieces: the same loss and gradients as whole ones but for rounding; and the same bits
- * for any number of ranks that divides the pieces. Then a rank that fails. */
+/* Products in pieces, and what lies between them on rows (sequence): the same loss and gradients as
+ * whole ones but for rounding; and the same bits for any number of ranks that divides the pieces.
+ * Rows take less memory. Then a rank that fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>
@@ -25,13 +26,60 @@ static td_node *mlp(td_graph *g)
     return td_softmax_cross_entropy(g, td_model_mlp(g, x, &o), y, NULL);
 }
 
-static td_node *gpt(td_graph *g)
+static td_node *gpt_of(td_graph *g, int64_t rows, double dropout)
 {
-    td_node *ids = td_input(g, "ids", TD_I32, TD_SHAPE(ROWS, CONTEXT));
-    td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(ROWS, CONTEXT));
-    td_gpt2_opts o = {.layers = 2, .heads = 4, .width = 32, .vocab = VOCAB, .context = CONTEXT};
+    td_node *ids = td_input(g, "ids", TD_I32, TD_SHAPE(rows, CONTEXT));
+    td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(rows, CONTEXT));
+    td_gpt2_opts o = {.layers = 2,
+                      .heads = 4,
+                      .width = 32,
+                      .vocab = VOCAB,
+                      .context = CONTEXT,
+                      .dropout = dropout};
     td_xent_opts smooth = {.smoothing = 0.1};
     return td_softmax_cross_entropy(g, td_model_gpt2(g, ids, &o), y, &smooth);
+}
+
+static td_node *gpt(td_graph *g)
+{
+    return gpt_of(g, ROWS, 0);
+}
+
+static td_node *gpt_drops(td_graph *g)
+{
+    return gpt_of(g, ROWS, 0.2);
+}
+
+/* Samples, not tokens, are what pieces divide first. */
+static td_node *gpt_samples(td_graph *g)
+{
+    return gpt_of(g, 8, 0);
+}
+
+/* Norms, a bias, an activation, a scale and residual sums between products, on samples. */
+static td_node *blocks_of(td_graph *g, double dropout)
+{
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(8, 24));
+    td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(8));
+    td_node *scale =
+        td_param(g, "scale", TD_SHAPE(32), (td_init){.kind = TD_INIT_CONSTANT, .a = 2});
+    td_nn_linear_opts relu = {.act = TD_ACT_RELU};
+    td_node *h = td_nn_linear(g, "a2", td_nn_linear(g, "a1", x, 64, &relu), 32, &relu);
+    h = td_nn_dropout(g, td_nn_rms_norm(g, "rms", h, NULL), dropout);
+    td_node *r = td_nn_linear(g, "b2", td_nn_linear(g, "b1", h, 64, &relu), 32, NULL);
+    h = td_nn_layer_norm(g, "ln", td_add(g, td_mul(g, r, scale), h), NULL);
+    r = td_nn_linear(g, "c2", td_nn_linear(g, "c1", h, 64, &relu), 32, NULL);
+    return td_softmax_cross_entropy(g, td_nn_linear(g, "fc", td_add(g, h, r), 10, NULL), y, NULL);
+}
+
+static td_node *blocks(td_graph *g)
+{
+    return blocks_of(g, 0);
+}
+
+static td_node *blocks_drop(td_graph *g)
+{
+    return blocks_of(g, 0.1);
 }
 
 static td_node *cnn(td_graph *g)
@@ -63,9 +111,21 @@ typedef struct model {
     const char *name;
     td_node *(*build)(td_graph *g);
     int64_t classes;
+    bool sequence, random; /* random: whole products drop other elements */
 } model;
 static const model MODELS[] = {
-    {"mlp", mlp, 10}, {"gpt", gpt, VOCAB}, {"cnn", cnn, 10}, {"shared", shared, 10}};
+    {"mlp", mlp, 10, false, false},
+    {"gpt", gpt, VOCAB, false, false},
+    {"cnn", cnn, 10, false, false},
+    {"shared", shared, 10, false, false},
+    {"mlp by rows", mlp, 10, true, false},
+    {"gpt by tokens", gpt, VOCAB, true, false},
+    {"gpt by samples", gpt_samples, VOCAB, true, false},
+    {"gpt with dropout by tokens", gpt_drops, VOCAB, true, true},
+    {"cnn by rows", cnn, 10, true, false},
+    {"blocks by rows", blocks, 10, true, false},
+    {"blocks with dropout by rows", blocks_drop, 10, true, true},
+};
 
 /* ---- A run ----------------------------------------------------------------------------------- */
 
@@ -177,11 +237,14 @@ static void test_pieces_give_the_same(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++) {
+        if (MODELS[i].random)
+            continue;
         result whole = room(), cut = room();
         CHECK_OK(run_model(&MODELS[i], NULL, TD_F32, NULL, &whole));
         for (int pieces = 2; pieces <= 4; pieces *= 2) {
             td__tensor_cut how = {.pieces = pieces, .ranks = 1};
             double diff = 0, size = 0;
+            how.sequence = MODELS[i].sequence;
             CHECK_OK(run_model(&MODELS[i], &how, TD_F32, NULL, &cut));
             CHECK(fabsf(cut.loss - whole.loss) < 1e-5F * fabsf(whole.loss), "%s: loss %g, not %g",
                   MODELS[i].name, (double)cut.loss, (double)whole.loss);
@@ -209,7 +272,8 @@ typedef struct expected {
 static void same_bits(ranks_ctx *r)
 {
     const expected *x = r->arg;
-    td__tensor_cut how = {.pieces = 4, .ranks = r->size, .rank = r->rank};
+    td__tensor_cut how = {
+        .pieces = 4, .ranks = r->size, .rank = r->rank, .sequence = x->m->sequence};
     result mine = {.grads = calloc(MOST, sizeof(float))};
     td_status st = run_model(x->m, &how, x->precision, r->comm, &mine);
     bool same = !st && mine.loss == x->one->loss && mine.count == x->one->count &&
@@ -225,7 +289,7 @@ static void test_ranks_give_the_same_bits(void **state)
     for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++)
         for (int narrow = 0; narrow < 2; narrow++) {
             result one = room();
-            td__tensor_cut how = {.pieces = 4, .ranks = 1};
+            td__tensor_cut how = {.pieces = 4, .ranks = 1, .sequence = MODELS[i].sequence};
             expected x = {&MODELS[i], narrow ? TD_BF16 : TD_F32, &one};
             CHECK_OK(run_model(x.m, &how, x.precision, NULL, &one));
             ranks_run(2, NULL, same_bits, &x);
@@ -233,6 +297,38 @@ static void test_ranks_give_the_same_bits(void **state)
             ranks_run(2, &(ranks_opts){.transport = "tcp"}, same_bits, &x);
             free(one.grads);
         }
+}
+
+/* A rank of four has a quarter of what lies between products. */
+static void test_rows_take_less_memory(void **state)
+{
+    (void)state;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        size_t nbytes[2], nodes[2];
+        for (int sequence = 0; sequence < 2; sequence++) {
+            td__tensor_cut how = {
+                .pieces = 4, .ranks = 4, .sequence = sequence, .rows_wanted = sequence};
+            td_program_opts o = {.precision = narrow ? TD_BF16 : TD_F32};
+            td_graph *g;
+            td_program *p;
+            CHECK_OK(td_graph_create(&g));
+            CHECK_OK(td__program_create_tensor(g, gpt_drops(g), &o, false, &how, &p));
+            nbytes[sequence] = td_program_memory(p).activations;
+            nodes[sequence] = 0;
+            for (int i = 0; i < p->g->n_nodes; i++) {
+                const td_node *n = p->g->nodes[i];
+                const td_attr_pieces *a = n->attr;
+                nodes[sequence] += n->op == TD_OP_PIECES_SUM && a->scatter;
+            }
+            td_graph_destroy(g);
+            td_program_destroy(p);
+        }
+        CHECK(nbytes[1] < nbytes[0] * 8 / 10, "%zu bytes by rows, %zu without", nbytes[1],
+              nbytes[0]);
+        /* Forward: the embedding and two products of each layer. Backward: before the two other
+         * products of each, and the logits. */
+        CHECK(nodes[0] == 0 && nodes[1] == 10, "%zu and %zu reduce-scatters", nodes[0], nodes[1]);
+    }
 }
 
 /* A rank that is gone: the other's run ends with a failure, and does not wait. */
@@ -266,6 +362,12 @@ static void test_what_cannot_be_cut(void **state)
     td__tensor_cut five = {.pieces = 5, .ranks = 1};
     CHECK_STATUS(run_model(&MODELS[0], &five, TD_F32, NULL, NULL), TD_EINVAL);
     CHECK(strstr(td_last_error(), "no layer of the model is wide enough"), "%s", td_last_error());
+    td__tensor_cut rows = {.pieces = 4, .ranks = 1, .sequence = true};
+    CHECK_OK(run_model(&MODELS[0], &rows, TD_F32, NULL, NULL)); /* whole: 6 rows */
+    rows.rows_wanted = true;
+    CHECK_STATUS(run_model(&MODELS[0], &rows, TD_F32, NULL, NULL), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "rows (samples or tokens of a micro-batch) that 4 pieces divide"),
+          "%s", td_last_error());
 }
 
 int main(void)
@@ -273,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces_give_the_same),
         cmocka_unit_test(test_ranks_give_the_same_bits),
+        cmocka_unit_test(test_rows_take_less_memory),
         cmocka_unit_test(test_a_failure_ends_the_run),
         cmocka_unit_test(test_what_cannot_be_cut),
     };

@@ -4,7 +4,8 @@
 # parallel.tensor as a user sees it: with parallel.tensor_pieces the digest of one rank on any
 # number of tensor parallel ranks, with replicas, over shared memory and TCP, with tied weights, a
 # vocabulary in pieces, batch norm, dropout, clipping, accumulation and bf16; checkpoints that know
-# nothing of it; a rank that is killed; bad input.
+# nothing of it; norms on rows (parallel.sequence), which take less memory; a rank that is killed;
+# bad input.
 . "$(dirname "$0")/lib.sh"
 
 cat >mlp.yaml <<'JOB'
@@ -134,9 +135,60 @@ same "wide layers"
 [ "$(megabytes peak)" -lt $((peak * 6 / 10)) ] || fail "peak $peak MB on one rank"
 [ "$(megabytes planned)" -lt $((planned * 6 / 10)) ] || fail "planned $planned MB for one rank"
 
+# Norms, dropout and residual sums on rows: other bits than without, the same on all ranks, with
+# replicas, stages and checkpoints.
+sed 's/tensor_pieces: 4/tensor_pieces: 4, sequence: true/' gpt.yaml >rows.yaml
+run 0 "$tandem" train gpt.yaml -q
+without=$(digest)
+run 0 "$tandem" train rows.yaml -q
+want=$(digest)
+[ "$want" != "$without" ] || fail "parallel.sequence changes nothing"
+cell rows 2 tensor=2 shm
+cell rows 4 tensor=4 tcp
+cell rows 4 data=2,tensor=2 shm
+cell rows 4 pipeline=2,tensor=2 shm
+run 0 "$tandem" train rows.yaml -q -n 2 --parallel tensor=2 --set train.backend=far
+same "rows on two devices far"
+run 0 "$tandem" train rows.yaml -q -n 2 --parallel tensor=2 --set train.steps=3 --run-dir rows
+run 0 "$tandem" train rows.yaml -q --resume=rows -n 4 --parallel tensor=4
+same "rows, going on with four ranks"
+
+# activations SET: those of a rank of four, in kB
+activations() {
+    run 0 "$tandem" check rows.yaml -n 4 --parallel tensor=4 --set model.layers=4 \
+        --set data.context=128 --set train.precision=f32 --set "parallel.sequence=$1"
+    awk '/zero 0/ { print int($10 * ($11 == "MB" ? 1000 : $11 == "GB" ? 1e6 : 1)) }' out
+}
+whole=$(activations false) rows=$(activations true)
+[ "${rows:-0}" -gt 0 ] && [ "$rows" -lt $((whole * 85 / 100)) ] ||
+    fail "activations of $rows kB by rows, $whole kB without"
+
 # Without pieces that are given, ranks agree with each other, and about with one rank.
-run 0 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3 --set parallel.tensor_pieces=auto
-has 'done step 8'
+sed -e '/dropout/d' -e '/^parallel/d' mlp.yaml >plain.yaml
+# losses: of each step and validation of the last run
+losses() {
+    python3 -c '
+import json, sys
+for line in open(sys.argv[1] + "/metrics.jsonl"):
+    e = json.loads(line)
+    if e["kind"] == "step":
+        print("train", e["step"], e["loss"])
+    if e["kind"] == "eval":
+        print("valid", e["step"], e["metrics"]["loss"])' "$(sed -n 's/ done step 8 .*//p' out)"
+}
+run 0 "$tandem" train plain.yaml -q
+losses >one
+[ "$(grep -c ^train one)" = 8 ] || fail "no losses of 8 steps"
+for ranks in 2 3 4; do
+    # 48 outputs are 3 pieces, 64 and 32 are not
+    run 0 "$tandem" train plain.yaml -q -n "$ranks" --parallel "tensor=$ranks"
+    losses >several
+    paste -d ' ' one several | awk -v ranks="$ranks" '
+        { d = $3 - $6; d = d < 0 ? -d : d }
+        $1 != $4 || $2 != $5 || !($3 > 0) || d > 1e-4 * $3 {
+            print "on", ranks, "ranks:", $0; bad = 1 }
+        END { exit bad || NR < 9 }' >differ || fail "other losses: $(cat differ)"
+done
 
 # A product by itself.
 run 0 "$build/examples/09_product"
@@ -163,6 +215,13 @@ has '4 pieces do not divide the 2 heads'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 \
     --set 'model=[flatten, {linear: 12}, linear]'
 has 'no layer of the model is wide enough for 4 pieces'
+run 2 "$tandem" train plain.yaml -q --set parallel.sequence=true
+has 'parallel.sequence: nothing is in pieces: set parallel.tensor_pieces or parallel.tensor'
+for ranks in 1 2; do
+    run 2 "$tandem" train rows.yaml -q -n $ranks --parallel tensor=$ranks \
+        --set data.context=15 --set train.micro_batches=16
+    has 'parallel.sequence: no norm or sum between .* that 4 pieces divide'
+done
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --set train.optimizer=lamb
 has 'lamb needs the norms of whole layers'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --threads 2

@@ -67,10 +67,11 @@ td__cut_value *td__tensor_set(td__tensor *t, const td_node *old, int axis, int g
     return v;
 }
 
-/* x for every piece: readers of the same x share it, so that its gradient is one sum. */
-static td_node *fan(td__tensor *t, const td_node *old)
+td_node *td__tensor_fan(td__tensor *t, const td_node *old)
 {
-    td_node **at = &t->fans[old->id];
+    bool is_cut =
+        old->op == TD_OP_PARAM && t->params[old->id].groups; /* then fans[] has the join */
+    td_node *own = NULL, **at = is_cut ? &own : &t->fans[old->id];
     td_attr_pieces a = td__tensor_pieces(t, 0, 1);
     if (!*at)
         *at = td__node(t->rw.to, TD_OP_PIECES_FAN, &a, (td_node *[]){td__tensor_whole(t, old)}, 1);
@@ -95,10 +96,14 @@ static td_node *piece_of(td__tensor *t, const td_node *param, int axis, int grou
     return td__part(t->rw.to, cut, i);
 }
 
-static td_node *sum(td__tensor *t, td_node *const *partials, td_dtype dtype)
+static td_node *sum(td__tensor *t, td_node *const *partials)
 {
     td_attr_pieces a = td__tensor_pieces(t, 0, 1);
-    td_node *y = td__node(t->rw.to, TD_OP_PIECES_SUM, &a, partials, a.n);
+    return td__node(t->rw.to, TD_OP_PIECES_SUM, &a, partials, a.n);
+}
+
+static td_node *cast_to(td__tensor *t, td_node *y, td_dtype dtype)
+{
     return y && y->out[0].dtype != dtype ? td_cast(t->rw.to, y, dtype) : y;
 }
 
@@ -178,7 +183,8 @@ static bool by_outputs(td__tensor *t, const td_node *old)
         note_cut(t, old->in[2], 0, groups);
     td__cut_value *v = td__tensor_set(t, old, axis, groups);
     for (int i = 0; i < t->own; i++) {
-        td_node *in[3] = {td__part(t->rw.to, fan(t, old->in[0]), i), piece_of(t, w, 0, groups, i)};
+        td_node *in[3] = {td__part(t->rw.to, td__tensor_fan(t, old->in[0]), i),
+                          piece_of(t, w, 0, groups, i)};
         if (old->n_in > 2)
             in[2] = piece_of(t, old->in[2], 0, groups, i);
         v->piece[i] = td__node(t->rw.to, old->op, old->attr, in, old->n_in);
@@ -186,14 +192,13 @@ static bool by_outputs(td__tensor *t, const td_node *old)
     return true;
 }
 
-/* What comes after a sum of partial products: bias and activation. */
-static td_node *finish(td__tensor *t, const td_node *old, td_node *y, td_act act)
+/* What comes after a sum of partial products: bias, if there is one, and activation. */
+static td_node *finish(td__tensor *t, const td_node *old, td_node *y, td_node *b, td_act act)
 {
     td_graph *g = t->rw.to;
+    y = cast_to(t, y, old->out[0].dtype);
     if (old->n_in > 2) {
-        td_node *b = td__tensor_whole(t, old->in[2]);
-        if (b && b->out[0].dtype != old->out[0].dtype)
-            b = td_cast(g, b, old->out[0].dtype);
+        b = cast_to(t, b, old->out[0].dtype);
         if (old->op == TD_OP_CONV2D)
             b = td_reshape(g, b, TD_SHAPE(1, old->out[0].shape.dim[1], 1, 1));
         y = td_add(g, y, b);
@@ -203,6 +208,15 @@ static td_node *finish(td__tensor *t, const td_node *old, td_node *y, td_act act
     case TD_ACT_GELU: return td_gelu(g, y);
     case TD_ACT_GELU_TANH: return td_gelu_tanh(g, y);
     default: return y;
+    }
+}
+
+static void finish_rows(td__tensor *t, const td_node *old, int axis, td_node *y, td_act act)
+{
+    td__cut_value *v = td__tensor_cut_rows(t, old, axis, y);
+    for (int i = 0; i < t->own; i++) {
+        td_node *b = old->n_in > 2 ? td__part(t->rw.to, td__tensor_fan(t, old->in[2]), i) : NULL;
+        v->piece[i] = finish(t, old, v->piece[i], b, act);
     }
 }
 
@@ -232,15 +246,22 @@ static bool by_inputs(td__tensor *t, const td_node *old)
     for (int i = 0; i < t->own; i++)
         partial[i] =
             TD__NODE(t->rw.to, old->op, &attr, x->piece[i], piece_of(t, old->in[1], 1, 1, i));
-    t->rw.map[old->id] = finish(t, old, sum(t, partial, old->out[0].dtype), act);
+    int rows = td__tensor_row_axis(t, old);
+    td_node *y = sum(t, partial);
+    if (rows >= 0)
+        finish_rows(t, old, rows, y, act);
+    else
+        t->rw.map[old->id] =
+            finish(t, old, y, old->n_in > 2 ? td__tensor_whole(t, old->in[2]) : NULL, act);
     return true;
 }
 
 static bool product(td__tensor *t, const td_node *old)
 {
+    const td__cut_value *x = &t->cuts[old->in[0]->id];
     if (old->op == TD_OP_CONV2D && ((const td_attr_conv2d *)old->attr)->groups > 1)
         return false;
-    return t->cuts[old->in[0]->id].groups ? by_inputs(t, old) : by_outputs(t, old);
+    return x->groups && !x->rows ? by_inputs(t, old) : by_outputs(t, old);
 }
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
@@ -266,7 +287,15 @@ static bool look_up(td__tensor *t, const td_node *old)
         partial[i] =
             TD__NODE(t->rw.to, TD_OP_EMBEDDING, old->attr, here, piece_of(t, table, 0, 1, i));
     }
-    t->rw.map[old->id] = sum(t, partial, old->out[0].dtype);
+    int axis = td__tensor_row_axis(t, old);
+    td_node *y = sum(t, partial);
+    if (axis < 0) {
+        t->rw.map[old->id] = cast_to(t, y, old->out[0].dtype);
+        return true;
+    }
+    td__cut_value *v = td__tensor_cut_rows(t, old, axis, y);
+    for (int i = 0; i < t->own; i++)
+        v->piece[i] = cast_to(t, v->piece[i], old->out[0].dtype);
     return true;
 }
 
@@ -307,7 +336,7 @@ static void convert(td__tensor *t, const td_node *old)
     case TD_OP_CONV2D: done = product(t, old); break;
     case TD_OP_EMBEDDING: done = look_up(t, old); break;
     case TD_OP_XENT: done = cross_entropy(t, old); break;
-    default: done = td__tensor_by_piece(t, old); break;
+    default: done = td__tensor_by_piece(t, old) || td__tensor_by_rows(t, old); break;
     }
     if (done)
         return;
@@ -341,6 +370,12 @@ static td_status rewrite(const td_graph *g, const td__tensor_cut *cut, td__cut_v
                        "no layer of the model is wide enough for %d pieces of equal size, of at "
                        "least %d",
                        cut->pieces, LEAST);
+    if (cut->rows_wanted && !t.any_rows && !t.rw.to->status)
+        td__graph_fail(t.rw.to, TD_EINVAL, "parallel.sequence",
+                       "no norm or sum between two layers in pieces has rows (samples or tokens of "
+                       "a micro-batch) that %d pieces divide; change train.batch, "
+                       "train.micro_batches or the context, or leave parallel.sequence out",
+                       cut->pieces);
     td__free(t.cuts);
     td__free(t.fans);
     return td__rewrite_end(&t.rw, out);

@@ -10,6 +10,7 @@
 static void each(td__tensor *t, const td_node *old, const void *attr, int axis, int groups)
 {
     td__cut_value *v = td__tensor_set(t, old, axis, groups);
+    v->rows = t->cuts[old->in[0]->id].rows;
     for (int i = 0; i < t->own; i++) {
         td_node *in[TD_MAX_IN];
         for (int k = 0; k < old->n_in; k++)
@@ -37,6 +38,7 @@ static void drop_out(td__tensor *t, const td_node *old)
     const td__cut_value *x = &t->cuts[old->in[0]->id];
     td__cut_value *v = td__tensor_set(t, old, x->axis, x->groups);
     int first = t->own * t->cut.rank;
+    v->rows = x->rows;
     for (int w = 0; w < t->cut.pieces; w++) {
         td_attr_dropout attr;
         memcpy(&attr, old->attr, sizeof attr);
@@ -81,6 +83,7 @@ static bool reshape(td__tensor *t, const td_node *old)
         from->dim[x->axis] % t->cut.pieces)
         return false;
     td__cut_value *v = td__tensor_set(t, old, axis, 1);
+    v->rows = x->rows && axis < to->ndim - 1;
     td_shape shape = *to;
     shape.dim[axis] /= t->cut.pieces;
     for (int i = 0; i < t->own; i++)
