@@ -215,6 +215,8 @@ static void set_timer(td__service *s, int64_t now)
         wake = s->next_sweep_ms;
     if (s->again_ms && s->again_ms < wake)
         wake = s->again_ms;
+    if (s->forget_ms < wake)
+        wake = s->forget_ms;
     if (wake == INT64_MAX)
         td__timer_stop(s->o.loop, &s->timer);
     else
@@ -271,6 +273,7 @@ static void on_commit(void *arg)
     while (s->n_removed)
         td__service_remove_job_dir(s, s->removed[--s->n_removed]);
     td__service_tell(s);
+    td__service_forget_ended(s, now);
     td__service_ask(s);
     set_timer(s, now);
 }

@@ -81,6 +81,7 @@ struct td__service {
     size_t n_kept, room_kept;
     td__dataset_source data;
     int64_t again_ms;      /* when trackers are asked again for what they could not say; 0: never */
+    int64_t forget_ms;     /* when ended attempts are looked at; INT64_MAX: there are none */
     int64_t data_wake_ms;  /* when to ask for data sets; INT64_MAX: nobody wants one */
     bool begun;            /* the loop has turned once */
     bool failed;           /* a commit did */
@@ -115,6 +116,14 @@ void td__service_ask_again(td__service *s, int64_t now);
 TD_NODISCARD td_status td__service_tracker(td__service *s, const char *name, td__tracker **out);
 void td__service_track_event(void *arg, const td__track_event *e);
 TD_NODISCARD td_status td__service_schedule(td__service *s, td__active *a);
+
+/* service_ended.c: what attempts leave where they ran, until it is removed. `unsaved`: with output
+ * that is nowhere else. */
+void td__service_attempt_ended(td__service *s, const td__job_record *r, bool unsaved);
+/* The attempts of a job that is being deleted; token: the last one's. */
+void td__service_forget_job(td__service *s, int32_t job, const char *tracker, const char *token);
+void td__service_forget_ended(td__service *s, int64_t now); /* after the commit */
+void td__service_forgotten(td__service *s, const char *token);
 
 /* service_data.c */
 void td__service_ask_data(td__service *s, int64_t now);

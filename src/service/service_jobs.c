@@ -206,10 +206,7 @@ static void files_go(td__service *s, int32_t job)
 static td__answer delete_job(td__service *s, int32_t job, const char *tracker_name,
                              const char *token)
 {
-    td__tracker *tracker;
-
-    if (*token && !td__service_tracker(s, tracker_name, &tracker))
-        tracker->ops->forget(tracker, token);
+    td__service_forget_job(s, job, tracker_name, token);
     td__answer a = td__answer_of(td__job_store_delete(s->store, job));
     td__service_set_recent(s, job, NULL);
     td__service_touch(s);

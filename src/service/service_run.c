@@ -386,6 +386,7 @@ static void ended(td__service *s, td__active *a, const td__track_event *e, td__e
 {
     a->r->exit_status = e->exit_status;
     a->r->exit_class = how;
+    td__service_attempt_ended(s, a->r, e->unsaved);
     if (e->text && *e->text && !a->r->cancel_asked) /* else its message says why */
         td__job_record_say(a->r, "%s", e->text);
     else if (!a->r->cancel_asked)
@@ -416,6 +417,8 @@ void td__service_track_event(void *arg, const td__track_event *e)
     td__active *a = of_token(s, e->token);
     td__job_event told = {.member = e->member, .time_ms = td__service_now_ms(s), .text = ""};
 
+    if (e->kind == TD_TRACK_FORGOTTEN)
+        td__service_forgotten(s, e->token);
     if (!a || td__point(s->o.points, TD_POINT_COMM, "event"))
         return;
     told.job = a->r->id;
@@ -453,5 +456,6 @@ void td__service_track_event(void *arg, const td__track_event *e)
         told.kind = TD_EVENT_METRICS;
         td__service_tell_now(s, &told);
         break;
+    case TD_TRACK_FORGOTTEN: break;
     }
 }

@@ -16,7 +16,7 @@
 #include "service/spec.h"
 #include "service/track/tracker.h"
 
-enum { WAIT_MS = 60000, SETTLE_MS = 1500, MOST_ENV = 64 };
+enum { WAIT_MS = 60000, MOST_ENV = 64 };
 
 static const char *const KINDS[] = {[TD_TRACK_STARTED] = "STARTED",
                                     [TD_TRACK_FAILED] = "FAILED",
@@ -26,14 +26,15 @@ static const char *const KINDS[] = {[TD_TRACK_STARTED] = "STARTED",
                                     [TD_TRACK_LOG] = "LOG",
                                     [TD_TRACK_METRICS] = "METRICS",
                                     [TD_TRACK_AGAIN] = "AGAIN",
-                                    [TD_TRACK_TROUBLE] = "TROUBLE"};
+                                    [TD_TRACK_TROUBLE] = "TROUBLE",
+                                    [TD_TRACK_FORGOTTEN] = "FORGOTTEN"};
 
 typedef struct driver {
     td__loop *loop;
     td__tracker *t;
     td__group g;
     const char *data; /* of the group; NULL: none */
-    int seen[TD_TRACK_TROUBLE + 1];
+    int seen[TD_TRACK_FORGOTTEN + 1];
     bool log_ended;
 } driver;
 
@@ -81,7 +82,7 @@ static int wait_for(driver *d, const char *name)
 {
     int kind = 0;
     while (strcmp(KINDS[kind], name) != 0)
-        if (++kind > TD_TRACK_TROUBLE)
+        if (++kind > TD_TRACK_FORGOTTEN)
             return fail("no such event");
     td__deadline end = td__deadline_in_ms(WAIT_MS);
     static const td__track_event_kind FINAL[] = {TD_TRACK_FAILED, TD_TRACK_EXITED, TD_TRACK_UNKNOWN,
@@ -130,9 +131,10 @@ static int step(driver *d, const char *s)
                 &(td__log_sink){.data = on_data, .end = on_end, .arg = d});
         return turn_until(d, NULL, 0, WAIT_MS) ? 0 : fail("no end of output");
     } else if (strcmp(s, "forget") == 0) {
+        d->seen[TD_TRACK_FORGOTTEN] = 0;
         o->forget(d->t, d->g.token);
-        int never = 0; /* what it answers is not said: give it a moment */
-        (void)turn_until(d, &never, 0, SETTLE_MS);
+        if (o->leaves && !turn_until(d, &d->seen[TD_TRACK_FORGOTTEN], 0, WAIT_MS))
+            return fail("not forgotten");
     } else
         return fail("no such step");
     return 0;

@@ -13,7 +13,7 @@ need_command dockerd
 need_command busybox
 need_command curl
 sock=$dir/docker.sock
-release() { umount "$dir/exec/netns/default" 2>/dev/null; }
+release() { umount "$dir/exec/netns/default" "$dir/exec2/netns/default" 2>/dev/null; }
 # A container of the image `torch` has this host's programs: the engine has mounts of its own, which
 # nobody else sees, with these folders read-only in the job's directory.
 folders=(/usr)
@@ -75,6 +75,29 @@ printf '%s\n' 'image: no/such' 'resources: {members: 2}' 'command: [sh]' >spec.y
 drive job-2-3-cc start wait:FAILED
 has 'FAILED member 0 status -1 class launch: .*No such image: no/such:latest'
 none_left "after a failed start"
+# On `bridge` a group of several has a network of its own, which ends with its members: an engine in
+# a network of its own, which has that bridge.
+sock=$dir/bridged.sock
+background unshare -m -n --propagation private sh -c "ip link set lo up && exec dockerd \
+    --iptables=false --ip6tables=false --ip-masq=false --storage-driver=overlay2 \
+    --exec-opt native.cgroupdriver=cgroupfs --host unix://$sock --data-root $dir/data2 \
+    --exec-root $dir/exec2 --pidfile $dir/pid2"
+ready api -f http://docker/_ping
+import root small
+echo "docker: {socket: $sock, network: bridge}" >service.yaml
+networks() { api http://docker/networks | grep -o '"Name":"tandem-[^"]*"' | wc -l; }
+spec 'name: met' 'resources: {members: 2}' <<<"echo >$dir/job/bridged-\$RANK; until [ -e \
+$dir/job/go ]; do sleep 0.1; done"
+rm -f job/go
+drive job-2-6-ff start wait:STARTED "file:$dir/job/bridged-0" "file:$dir/job/bridged-1"
+[ "$(networks)" = 1 ] || fail "$(networks) networks for a group"
+touch job/go
+drive job-2-6-ff adopt wait:EXITED
+has 'EXITED member 0 status 0'
+[ "$(networks)" = 0 ] || fail "the network of an ended group stays"
+[ "$(left)" = 2 ] || fail "$(left) containers of a group that has ended"
+drive job-2-6-ff forget
+none_left "on bridge"
 # An engine that is not there is trouble, not an end.
 echo "docker: {socket: $dir/nobody.sock}" >service.yaml
 drive job-2-4-dd adopt wait:TROUBLE

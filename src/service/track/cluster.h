@@ -13,7 +13,8 @@
  *   a member fails                  it alone is restarted, if the job allows it; else the others
  *                                   are stopped, and EXITED has the first failure
  *   a member is gone                as if it had failed, with class LOST
- *   all members have ended          their output is fetched, then EXITED
+ *   all members have ended          their output is fetched, TIDY removes what ended members do not
+ *                                   need, then EXITED
  *
  * Calls for one group run one after another, those for different groups at the same time. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -56,6 +57,9 @@ typedef struct td__cluster_ops {
     /* Output of a member from its beginning; follow: until it ends. */
     TD_NODISCARD td_status (*output)(void *s, const td__launch *l, int member, bool follow,
                                      td__cluster_sink sink, void *user);
+    /* All members have ended, and their output is kept: what they leave besides themselves goes, as
+     * networks do. May be NULL; forget() does it too. */
+    TD_NODISCARD td_status (*tidy)(void *s, const td__launch *l);
     TD_NODISCARD td_status (*forget)(void *s, const char *token);
     /* Calls `changed` when something of a group may be different; returns when the stream of events
      * ends, and is called again. NULL token: of any group. The function may be NULL: groups are
@@ -93,6 +97,7 @@ void td__cluster_destroy(td__tracker *t);
                                               .logs = td__cluster_logs,          \
                                               .forget = td__cluster_forget,      \
                                               .destroy = td__cluster_destroy,    \
+                                              .leaves = true,                    \
                                               __VA_ARGS__}
 
 #endif

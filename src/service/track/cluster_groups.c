@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "service/track/cluster_impl.h"
 
-enum { LOOK_EVERY_MS = 30000, LOOK_AGAIN_MS = 2000, STARTING_MS = 1000 };
+enum { LOOK_EVERY_MS = 30000, LOOK_AGAIN_MS = 2000, STARTING_MS = 1000, FETCH_TRIES = 5 };
 
 td__cluster_group *td__cluster_find(td__cluster *c, const char *token)
 {
@@ -84,6 +84,7 @@ void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member
                          .member = member,
                          .exit_status = g->exit_status,
                          .exit_class = g->exit_class,
+                         .unsaved = g->unsaved,
                          .text = text};
     if (!g->c->closing)
         g->c->base.c.event(g->c->base.c.arg, &e);
@@ -203,14 +204,50 @@ static void settle(td__cluster_group *g)
     }
 }
 
+/* The output is kept, as far as it can be had. */
+static void output_is_kept(td__cluster_group *g)
+{
+    td__call *call = g->c->ops->tidy ? td__cluster_call(g, TD_CALL_TIDY) : NULL;
+
+    if (!call) {
+        td__cluster_over(g, TD_TRACK_EXITED);
+        return;
+    }
+    g->fetching = 1;
+    td__cluster_push(g, call);
+}
+
 /* Output is kept before anybody may remove the members. */
 static void fetch_output(td__cluster_group *g)
 {
     g->fetching = 0;
+    g->cut_off = g->unsaved = false;
     for (int i = 0; i < g->l->members; i++)
         if (g->seen[i].state == TD_SEEN_ENDED && fetch(g, i, TD_FETCH_LAST))
             g->fetching++;
     if (g->fetching == 0)
+        output_is_kept(g);
+}
+
+/* The last word of one member. An outage is waited for a few times: then the group has ended, and
+ * who may remove the members knows that their output is nowhere else. */
+static void on_last_output(td__cluster_group *g, const td__call *call)
+{
+    g->unsaved = g->unsaved || call->st != TD_OK;
+    g->cut_off = g->cut_off || call->st == TD_EPEER || call->st == TD_ETIMEDOUT;
+    if (--g->fetching > 0 || g->over)
+        return;
+    if (g->cut_off && g->fetch_tries++ < FETCH_TRIES)
+        td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
+    else
+        output_is_kept(g);
+}
+
+static void on_tidy(td__cluster_group *g, const td__call *call)
+{
+    if (call->st) /* forget() tries it again */
+        TD_LOG(INFO, SERVICE, "%s: %s", g->l->g.token, call->text);
+    if (!g->over)
         td__cluster_over(g, TD_TRACK_EXITED);
 }
 
@@ -318,10 +355,7 @@ static void on_output(td__cluster_group *g, const td__call *call)
                call->text);
     td__cluster_log_path(g->l->g.dir, g->l->g.token, call->member, path, sizeof path);
     switch (call->why) {
-    case TD_FETCH_LAST:
-        if (--g->fetching == 0 && !g->over)
-            td__cluster_over(g, TD_TRACK_EXITED);
-        return;
+    case TD_FETCH_LAST: on_last_output(g, call); return;
     case TD_FETCH_REBASE: g->log_base[call->member] = td__cluster_log_bytes(path); return;
     case TD_FETCH_SHOW: break;
     }
@@ -346,8 +380,11 @@ void td__cluster_ended(void *arg)
     td__cluster_group *g = call->g;
 
     if (call->kind == TD_CALL_FORGET) {
+        td__track_event gone = {.kind = TD_TRACK_FORGOTTEN, .token = call->token};
         if (call->st && !call->c->closing)
             TD_LOG(WARN, SERVICE, "%s cannot be removed: %s", call->token, call->text);
+        else if (!call->c->closing)
+            call->c->base.c.event(call->c->base.c.arg, &gone);
         free_call(call);
         return;
     }
@@ -376,6 +413,7 @@ void td__cluster_ended(void *arg)
         break;
     case TD_CALL_SIGNAL: on_signalled(g, call); break;
     case TD_CALL_OUTPUT: on_output(g, call); break;
+    case TD_CALL_TIDY: on_tidy(g, call); break;
     case TD_CALL_FORGET: break;
     }
     if (call->dropped) { /* by the receiver of an event */

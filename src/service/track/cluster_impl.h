@@ -18,6 +18,7 @@ typedef enum td__call_kind {
     TD_CALL_LOOK,
     TD_CALL_SIGNAL,
     TD_CALL_OUTPUT, /* fetch a member's output into its file */
+    TD_CALL_TIDY,
     TD_CALL_FORGET,
 } td__call_kind;
 
@@ -75,7 +76,10 @@ struct td__cluster_group {
     int exit_status;
     td__exit_class exit_class;
     char text[1024];
-    int fetching; /* OUTPUT calls that EXITED waits for */
+    int fetching;    /* OUTPUT and TIDY calls that EXITED waits for */
+    int fetch_tries; /* rounds of them that met an outage */
+    bool cut_off;    /* this round did */
+    bool unsaved;    /* output of a member could not be fetched */
 };
 
 struct td__cluster {

@@ -99,6 +99,7 @@ static void carry_out(td__call *call)
         call->st = td__cluster_fetch(c, l, call->member, call->g->log_base[call->member], false,
                                      NULL, NULL);
         break;
+    case TD_CALL_TIDY: call->st = c->ops->tidy(c->system, l); break;
     case TD_CALL_FORGET: call->st = c->ops->forget(c->system, call->token); break;
     }
     snprintf(call->text, sizeof call->text, "%s", call->st ? td_last_error() : "");

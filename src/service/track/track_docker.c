@@ -398,6 +398,19 @@ static td_status output(void *s, const td__launch *l, int member, bool follow,
     return st;
 }
 
+/* The network of a group on `bridge`. */
+static td_status remove_network(docker *d, const char *token)
+{
+    char path[NAME_BYTES];
+    int status = 0;
+
+    if (strcmp(d->config->docker_network, "bridge") != 0)
+        return TD_OK;
+    snprintf(path, sizeof path, "/networks/tandem-%s", token);
+    td_status st = call(d, "DELETE", path, NULL, &status);
+    return st && status == 404 ? TD_OK : st;
+}
+
 static td_status forget(void *s, const char *token)
 {
     char path[NAME_BYTES];
@@ -413,12 +426,14 @@ static td_status forget(void *s, const char *token)
         st = one && status != 404 && status != 409 ? one : st; /* 409: it is being removed */
     }
     td__free(c);
-    if (strcmp(d->config->docker_network, "bridge") == 0) {
-        snprintf(path, sizeof path, "/networks/tandem-%s", token);
-        td_status one = call(d, "DELETE", path, NULL, &status);
-        st = one && status != 404 ? one : st;
-    }
-    return st;
+    td_status one = remove_network(d, token);
+    return one ? one : st;
+}
+
+/* Engines have few addresses: a network of a group ends with its members. */
+static td_status tidy(void *s, const td__launch *l)
+{
+    return l->members > 1 ? remove_network(s, l->g.token) : TD_OK;
 }
 
 typedef struct watcher {
@@ -474,6 +489,7 @@ static const td__cluster_ops OPS = {.open = open_docker,
                                     .look = look,
                                     .signal = signal_members,
                                     .output = output,
+                                    .tidy = tidy,
                                     .forget = forget,
                                     .watch = watch};
 

@@ -16,7 +16,14 @@
 #include "service/track/command.h"
 #include "service/track/member_dir.h"
 
-enum { LIMIT_MS = 60000, TAIL_MS = 3600000, PATH = 4096, MOST_HOSTS = 1024, MOST_WORDS = 16 };
+enum {
+    LIMIT_MS = 60000,
+    TAIL_MS = 3600000,
+    PATH = 4096,
+    MOST_HOSTS = 1024,
+    MOST_WORDS = 16,
+    SSH_FAILED = 255
+};
 
 typedef struct ssh {
     const td__service_config *config;
@@ -130,7 +137,8 @@ static td_status place_members(const ssh *s, const td__launch *l, part **parts, 
 }
 
 /* COMMAND... HOST sh -s, with the script as its input. */
-static td_status run_there(ssh *s, int host, td__text *script, td__command_opts o)
+static td_status run_there_status(ssh *s, int host, td__text *script, td__command_opts o,
+                                  int *status)
 {
     const char *argv[MOST_WORDS + 4] = {NULL};
     int n = 0;
@@ -145,7 +153,12 @@ static td_status run_there(ssh *s, int host, td__text *script, td__command_opts 
     o.input = script->data;
     o.stop = &s->stopped;
     o.until = td__deadline_in_ms(o.sink ? TAIL_MS : LIMIT_MS);
-    return td__command(&o, NULL);
+    return td__command(&o, status);
+}
+
+static td_status run_there(ssh *s, int host, td__text *script, td__command_opts o)
+{
+    return run_there_status(s, host, script, o, NULL);
 }
 
 static void group_dir(const ssh *s, const char *token, char out[PATH])
@@ -338,9 +351,12 @@ static td_status output(void *system, const td__launch *l, int member, bool foll
                         member);
     else
         td__text_printf(&script, " && cat out-%d\n", member);
-    td_status st = run_there(s, host, &script, (td__command_opts){.sink = sink, .sink_user = user});
+    int status = 0;
+    td_status st = run_there_status(s, host, &script,
+                                    (td__command_opts){.sink = sink, .sink_user = user}, &status);
     td__text_fini(&script);
-    return st;
+    /* What ssh itself could not do may succeed later. */
+    return st == TD_EINVAL && status == SSH_FAILED ? TD_EPEER : st;
 }
 
 static const td__cluster_ops OPS = {.open = open_ssh,

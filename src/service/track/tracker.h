@@ -6,7 +6,7 @@
  *           threads of the tracker's own, whose results are posted to the loop (rpc/loop.h).
  *           Events are handed over on the loop thread.
  * Order     Of one token: STARTED or FAILED, then MEMBER and LOG events, then EXITED; nothing
- *           after EXITED, FAILED, UNKNOWN or AGAIN but LOG.
+ *           after EXITED, FAILED, UNKNOWN or AGAIN but LOG and FORGOTTEN.
  * Once      The token was written to the store before start() was called. A second start() with
  *           the same token, also by a restarted service, starts nothing: it answers with what
  *           has become of the first.
@@ -55,7 +55,8 @@ typedef enum td__track_event_kind {
     TD_TRACK_METRICS,          /* the group's metrics file has grown */
     TD_TRACK_AGAIN,            /* what became of the group is not known, for a reason of this host
                                   (text): start() or adopt() is to be called again after a while */
-    TD_TRACK_TROUBLE           /* still trying; text: "ImagePullBackOff: ...", "cannot reach ..." */
+    TD_TRACK_TROUBLE,          /* still trying; text: "ImagePullBackOff: ...", "cannot reach ..." */
+    TD_TRACK_FORGOTTEN         /* answer to forget(): nothing is left of the token */
 } td__track_event_kind;
 
 typedef struct td__track_event {
@@ -64,6 +65,8 @@ typedef struct td__track_event {
     int member;
     int exit_status;           /* -1: unknown */
     td__exit_class exit_class; /* of EXITED and FAILED; NONE: by exit_status, LAUNCH */
+    bool unsaved;              /* of EXITED: output could not be fetched, and is only where the
+                                  members have written it */
     const char *text;          /* may be NULL */
 } td__track_event;
 
@@ -90,6 +93,7 @@ typedef struct td__tracker_ops {
     bool sees_steps;   /* restarts.step_deadline_s is kept */
     bool sees_data;    /* td__group.data, at the same path */
     bool own_capacity; /* its system knows how much there is, and lets jobs wait */
+    bool leaves;       /* something of an attempt stays after its end, until forget() */
     TD_NODISCARD td_status (*create)(const td__tracker_config *c, td__tracker **out);
     /* All members or none. Answers by events. */
     void (*start)(td__tracker *t, const td__group *g);
@@ -101,7 +105,8 @@ typedef struct td__tracker_ops {
      * LOG event. dir: the job's directory, where kept output lies. */
     void (*logs)(td__tracker *t, const char *token, const char *dir, int member, uint64_t from,
                  const td__log_sink *sink);
-    /* Remove what is left of an ended attempt: containers, pods, files. */
+    /* Remove what is left of an ended attempt: containers, pods, files. Where there may be such a
+     * thing (leaves), FORGOTTEN is the answer; without it, it is asked again. */
     void (*forget)(td__tracker *t, const char *token);
     void (*destroy)(td__tracker *t);
 } td__tracker_ops;

@@ -1,0 +1,143 @@
+/* What ended attempts leave where they ran (tracker ssh, whose hosts are this one): it is removed
+ * when its time has come, also of attempts that were followed by another one, also by a service
+ * that was started again; logs and exit statuses stay. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "support/check.h"
+#include "support/service_rig.h"
+
+static const char *HOSTS[] = {"here:8"};
+
+static const char *in_rig(const char *name)
+{
+    static char path[128];
+
+    snprintf(path, sizeof path, "%s/%s", rig_dir, name);
+    return path;
+}
+
+/* The service of the rig with the tracker ssh, and what attempts leave kept for so long. */
+static void use_ssh(int64_t keep_ended_s)
+{
+    static char command[128], there[128];
+    td__service_config *c = rig_config;
+
+    snprintf(command, sizeof command, "%s", in_rig("reach"));
+    FILE *f = fopen(command, "w");
+    assert_non_null(f);
+    fputs("#!/bin/sh\nshift\nexec \"$@\"\n", f);
+    assert_int_equal(fclose(f) | chmod(command, 0700), 0);
+    snprintf(there, sizeof there, "%s", in_rig("there"));
+    assert_true(mkdir(there, 0700) == 0 || access(there, F_OK) == 0);
+    c->ssh_hosts = HOSTS;
+    c->n_ssh_hosts = 1;
+    c->ssh_command = command;
+    c->ssh_dir = there;
+    c->keep_ended_s = keep_ended_s;
+}
+
+static int left(void)
+{
+    DIR *d = opendir(in_rig("there"));
+    int n = 0;
+
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void wait_left(int n)
+{
+    td__deadline until = td__deadline_in_ms(RIG_DEADLINE_MS);
+
+    while (left() != n) {
+        if (td__deadline_passed(until))
+            fail_msg("%d directories are there, not %d", left(), n);
+        CHECK_OK(td__loop_turn(rig_loop, 100));
+    }
+}
+
+/* Two attempts: the first is killed. */
+static const char TWICE[] =
+    "{\"tracker\": \"ssh\", \"command\": [\"sh\", \"-c\", \"echo said; test -e %s && exit 0; touch "
+    "%s; kill -9 $$\"], \"retries\": {\"max\": 1, \"backoff_s\": 0}}";
+
+static int32_t submit_twice(const char *name)
+{
+    char text[600], path[200];
+
+    snprintf(path, sizeof path, "%s", in_rig(name));
+    snprintf(text, sizeof text, TWICE, path, path);
+    return rig_submit(text);
+}
+
+TEST(all_attempts_are_removed)
+{
+    use_ssh(0);
+    int32_t job = submit_twice("one");
+    assert_int_equal(rig_wait_state(job, TD_JOB_SUCCEEDED)->attempt, 2);
+    wait_left(0);
+    rig_check_log(job, 0, "said\n");
+    assert_int_equal(rig_get(job)->exit_status, 0);
+}
+
+static void make_room(int32_t job)
+{
+    assert_int_equal(td__service_delete(rig_service, &RIG_ME, job), TD_ANSWER_OK);
+}
+
+/* The next service finds what the last one could not do any more. */
+TEST(a_restarted_service_removes_them)
+{
+    use_ssh(3600);
+    int32_t job = submit_twice("two");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
+    assert_int_equal(left(), 2);
+    rig_close();
+    rig_open();
+    use_ssh(3600);
+    for (int i = 0; i < 3; i++) /* nothing is due */
+        CHECK_OK(td__loop_turn(rig_loop, 0));
+    assert_int_equal(left(), 2);
+    rig_close();
+    rig_open();
+    use_ssh(0);
+    wait_left(0);
+    rig_check_log(job, 0, "said\n");
+}
+
+/* Kept until the job is deleted: then all of its attempts go, and no other's. */
+TEST(attempts_go_with_their_job)
+{
+    use_ssh(-1);
+    int32_t job = submit_twice("three");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
+    int32_t other = rig_submit("{\"tracker\": \"ssh\", \"command\": [\"true\"]}");
+    rig_wait_state(other, TD_JOB_SUCCEEDED);
+    assert_int_equal(left(), 3);
+    make_room(job);
+    wait_left(1);
+    make_room(other);
+    wait_left(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(all_attempts_are_removed, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_restarted_service_removes_them, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(attempts_go_with_their_job, rig_set_up, rig_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
