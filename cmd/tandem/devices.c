@@ -16,9 +16,12 @@ static void print_gpus(const char *backend, const td__gpus *gpus)
         printf("%-5s none: %s\n", backend, td_last_error());
         return;
     }
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         printf("%-5s GPU %d: %s\n", backend, i,
                gpus->describe(i, &gpu) ? td_last_error() : gpu.what);
+        if (gpus->runs_on && gpus->runs_on(i))
+            printf("%-5s GPU %d cannot be used: %s\n", backend, i, td_last_error());
+    }
 }
 
 static int run(const td__args *a)

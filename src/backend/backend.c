@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "graph/backend_auto.h"
 
 #define TD_BACKEND_INNER TD_BACKEND
@@ -125,12 +126,23 @@ void td__backend_for(const char *name, int local_rank, char *out, size_t room)
         snprintf(out, room, "%s", name ? name : "");
 }
 
+/* Ranks take one GPU each, so all must do. */
+static bool run_on_all(const td__gpus *gpus, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (gpus->runs_on && gpus->runs_on(i)) {
+            TD_LOG(WARN, BACKEND, "train.backend auto is cpu: %s", td_last_error());
+            return false;
+        }
+    return true;
+}
+
 const char *td__backend_auto(void)
 {
     for (int i = 0; i < TD_LEN(BACKENDS); i++) {
         const td__gpus *gpus = BACKENDS[i].traits.gpus;
         int n;
-        if (gpus && !gpus->count(&n))
+        if (gpus && !gpus->count(&n) && run_on_all(gpus, n))
             return BACKENDS[i].name;
     }
     return BACKENDS[0].name;

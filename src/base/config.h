@@ -30,6 +30,7 @@
     X(CUDA_DRIVER, "TANDEM_CUDA_DRIVER", "library to load instead of libcuda.so.1")         \
     X(CUDA_LIBS, "TANDEM_CUDA_LIBS", "folders of cuBLASLt and cuDNN, with : between; none") \
     X(CUDA_TUNE, "TANDEM_CUDA_TUNE", "file for timed products: cublaslt_choose.c")          \
+    X(CUDA_WAIT, "TANDEM_CUDA_WAIT", "1: no graphs, each kernel is waited for: names the node") \
     X(OMPI_RANK, "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun")                               \
     X(OMPI_SIZE, "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun")                               \
     X(OMPI_LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI's mpirun")                   \

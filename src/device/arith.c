@@ -2,6 +2,7 @@
  * operation is a launch whose kernel turns addresses into the device's own and calls the loops of
  * kernels/ for the best instruction set; and of all devices through their tables. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -203,6 +204,31 @@ static void host_squares(td_stream *s, const float *x, size_t n, float scale, fl
     td__stream_launch(s, run_squares, &q, sizeof q);
 }
 
+typedef struct square_list {
+    const td_stream *s;
+    const float *x;
+    const td__square_chunk *list;
+    size_t n;
+    double *by_chunk;
+} square_list;
+
+static void run_square_chunks(const void *args)
+{
+    const square_list *q = args;
+    double (*squares)(const float *, size_t, float, float) =
+        TD_ISA_PICK(td__cpu_isa(), td__optim_k_squares);
+    const float *x = local(q->s, q->x);
+    for (size_t i = 0; i < q->n; i++)
+        q->by_chunk[i] = squares(x + q->list[i].at, q->list[i].n, 1.0f, INFINITY);
+}
+
+static void host_square_chunks(td_stream *s, const float *x, const td__square_chunk *list, size_t n,
+                               double *by_chunk)
+{
+    square_list q = {s, x, list, n, by_chunk};
+    td__stream_launch(s, run_square_chunks, &q, sizeof q);
+}
+
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
 typedef struct copies_args {
@@ -233,6 +259,7 @@ const td_arith_ops td__arith_host = {.blend = host_blend,
                                      .update = host_update,
                                      .moments = host_moments,
                                      .squares = host_squares,
+                                     .square_chunks = host_square_chunks,
                                      .copies = host_copies};
 
 /* ---- All devices ----------------------------------------------------------------------------- */
@@ -273,6 +300,13 @@ void td__stream_squares(td_stream *s, const float *x, size_t n, float scale, flo
                         double *by_chunk)
 {
     s->device->ops->arith->squares(s, x, n, scale, clip, by_chunk);
+}
+
+void td__stream_square_chunks(td_stream *s, const float *x, const td__square_chunk *list, size_t n,
+                              double *by_chunk)
+{
+    if (n)
+        s->device->ops->arith->square_chunks(s, x, list, n, by_chunk);
 }
 
 void td__stream_copies(td_stream *s, const td__copy_piece *list, size_t n)

@@ -204,5 +204,12 @@ void td__stream_moments(td_stream *s, const td__optim_hyper *h, const td__optim_
 /* td__optim_k_squares of each chunk of TD_OPTIM_CHUNK elements of x; by_chunk is the host's. */
 void td__stream_squares(td_stream *s, const float *x, size_t n, float scale, float clip,
                         double *by_chunk);
+/* The same of n chunks, elements [at, at + n) of x each, as one launch: list and by_chunk are the
+ * device's memory or pinned, x is memory that the device reaches. */
+typedef struct td__square_chunk {
+    size_t at, n;
+} td__square_chunk;
+void td__stream_square_chunks(td_stream *s, const float *x, const td__square_chunk *list, size_t n,
+                              double *by_chunk);
 
 #endif

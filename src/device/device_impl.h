@@ -19,6 +19,8 @@ typedef struct td_arith_ops {
                     double sums[2]);
     void (*squares)(td_stream *s, const float *x, size_t n, float scale, float clip,
                     double *by_chunk);
+    void (*square_chunks)(td_stream *s, const float *x, const td__square_chunk *list, size_t n,
+                          double *by_chunk);                            /* n > 0 */
     void (*copies)(td_stream *s, const td__copy_piece *list, size_t n); /* n > 0 */
 } td_arith_ops;
 
@@ -80,7 +82,7 @@ struct td_stream {
     atomic_bool failed;
     pthread_mutex_t lock; /* of the following */
     td_status why;
-    char text[256];
+    char text[768];
 };
 
 void td__stream_init(td_stream *s, td_device *d, bool at_once);

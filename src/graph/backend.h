@@ -69,6 +69,8 @@ struct td_backend {
 
 /* For kernels: if st is a failure, the run ends with it and with its text, behind the name of the
  * node. */
+/* "node 'fc1' (linear of f32 (2, 3), f32 (3, 4))", in buf. */
+char *td__kernel_text(const td_node *n, char *buf, size_t room);
 void td__kernel_check(const td_kernel_call *c, td_status st);
 
 /* By name: "cpu", "cuda" (an NVIDIA GPU), "ref" (reference kernels only, the judge), "null" (no

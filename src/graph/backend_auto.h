@@ -23,6 +23,8 @@ typedef struct td__gpus {
     /* At least one; TD_ENOTSUP says why there is none. */
     TD_NODISCARD td_status (*count)(int *out);
     TD_NODISCARD td_status (*describe)(int number, td__gpu_info *out);
+    /* (optional) TD_ENOTSUP says why its kernels do not run on that one. */
+    TD_NODISCARD td_status (*runs_on)(int number);
     TD_NODISCARD td_status (*create)(const char *name, td_backend **out); /* on "cuda:1" */
 } td__gpus;
 
@@ -39,8 +41,8 @@ const char *td__backend_name(int i);                    /* of backends.def; NULL
 /* Those that train.backend can be: "cpu cuda ... auto". */
 extern const char td__backend_words[];
 
-/* What "auto" stands for on this machine: the first backend that has GPUs which can be used, else
- * "cpu". */
+/* What "auto" stands for on this machine: the first backend that has GPUs all of which can be
+ * used, else "cpu"; a line of the log says which cannot. */
 const char *td__backend_auto(void);
 
 /* The backend as a rank has it that is number local_rank of those on its host: of several GPUs,

@@ -1,6 +1,8 @@
 /* runner.c -- executing a program: a walk over an array of kernels, and how long each took. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -92,6 +94,31 @@ static void run_profiled(td_runner *r, int begin, int end)
     }
 }
 
+/* Was step i the one that failed? */
+static void wait_for(td_runner *r, int i)
+{
+    char text[512];
+    td_status st = td__stream_sync(r->stream);
+    if (!st)
+        return;
+    const char *named = strstr(td_last_error(), "node '");
+    r->failed = st;
+    snprintf(r->why, sizeof r->why, "%s%s%s",
+             named ? "" : td__kernel_text(r->p->steps[i].node, text, sizeof text),
+             named ? "" : ": ", td_last_error());
+}
+
+/* Some kernel of a tape failed, and which one is not known. */
+static td_status failed_in_tape(const td_runner *r, td_status st)
+{
+    const td_program *p = r->p;
+    if (!st || r->failed || r->taping != TD__TAPE_ON || strstr(td_last_error(), "node '"))
+        return st;
+    return TD_FAIL(
+        st, "%s (in a graph of %d nodes, '%s' to '%s'; TANDEM_CUDA_WAIT=1 tells which one)",
+        td_last_error(), p->n_steps, p->steps[0].node->name, p->steps[p->n_steps - 1].node->name);
+}
+
 static void run_steps(td_runner *r, int begin, int end)
 {
     atomic_store_explicit(&r->now, begin + 1, memory_order_relaxed);
@@ -101,7 +128,9 @@ static void run_steps(td_runner *r, int begin, int end)
         for (int i = begin; i < end && !r->failed; i++) {
             atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
             td__runner_launch(r, &r->steps[i].call, false);
-            if (td__runner_meets(r->p->steps[i].node))
+            if (r->waits)
+                wait_for(r, i);
+            if (!r->failed && td__runner_meets(r->p->steps[i].node))
                 td__runner_meet(r, i);
         }
     atomic_store_explicit(&r->now, 0, memory_order_relaxed);
@@ -230,7 +259,7 @@ static td_status proceed_and_check(td_runner *r, int end, int phase)
     mark(r, 2);
     td__runner_fetch(r, phase);
     mark(r, 3);
-    td_status st = td__stream_sync(r->stream);
+    td_status st = failed_in_tape(r, td__stream_sync(r->stream));
     r->stream_ended = r->marks_of ? td__clock_ns() : 0;
     if (r->failed)
         st = TD_FAIL(r->failed, "%s", r->why);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/config.h"
 #include "base/fail.h"
 #include "graph/runner.h"
 #include "graph/runner_impl.h"
@@ -79,6 +80,8 @@ static td_status allocate(td_runner *r)
 {
     const td_program *p = r->p;
     td_device *d = p->backend->device;
+    const char *waits = td__env_get(TD_ENV_CUDA_WAIT);
+    r->waits = waits && strcmp(waits, "1") == 0;
     for (int s = 0; s < TD_SPACE_COUNT; s++)
         r->space_bytes[s] = p->space_bytes[s];
     r->space_bytes[TD_SPACE_PARAM] = 0; /* theirs is the params' block */

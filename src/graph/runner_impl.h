@@ -62,6 +62,7 @@ struct td_runner {
     void *inputs_at;   /* the caller's memory for inputs; NULL: its own */
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
+    bool waits; /* for each kernel, so that what fails is named: TANDEM_CUDA_WAIT */
     bool profile;
     td__timer *timer;      /* while profiling: the device's clock; NULL: the host's */
     td__timer *marks_of;   /* while streams are watched: of TD__STREAM_PARTS parts of a run */
@@ -73,7 +74,7 @@ struct td_runner {
     td_comm *comm;         /* who has the other pieces of products; NULL: nobody */
     td__staging staging;   /* of what is exchanged with them */
     td_status failed;      /* an exchange of the run under way did; nothing else is run */
-    char why[256];
+    char why[1024];
     atomic_int now; /* the step being run, from 1; 0: none. Any thread may look */
 };
 

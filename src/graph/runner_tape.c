@@ -17,7 +17,7 @@ bool td__runner_stops(const td_runner *r)
 /* Kernels that only put work into the stream, on a device that has tapes. */
 static bool tapeable(const td_runner *r)
 {
-    return td__device_tapes(r->p->backend->device) && !td__runner_stops(r);
+    return !r->waits && td__device_tapes(r->p->backend->device) && !td__runner_stops(r);
 }
 
 static bool taping(td_runner *r)

@@ -29,8 +29,8 @@ double td__tree_total(const td__tree_sum *s)
 
 double td__optim_squares(td_stream *on, const float *x, size_t n, float scale, float clip)
 {
-    enum { CHUNKS = 64 }; /* at once */
-    double squares[CHUNKS] = {0};
+    enum { CHUNKS = 1024 }; /* at once */
+    double squares[CHUNKS];
     td__tree_sum sum = {.n = 0};
 
     for (size_t at = 0, m; at < n; at += m) {

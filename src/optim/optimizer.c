@@ -13,41 +13,8 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/params.h"
+#include "optim/optimizer_impl.h"
 #include "optim/options.h"
-
-typedef struct segment {
-    size_t begin, end; /* elements of the params block */
-    bool decay;        /* weight decay and trust ratio apply */
-    int chunk;         /* its first one */
-    float rate;        /* of whole tensors: the step's learning rate, once it is known */
-} segment;
-
-/* Elements [begin, end) are held, from `at` of the state on. */
-typedef struct held {
-    size_t begin, end, at;
-} held;
-
-struct td_optimizer {
-    const td__optim_def *def;
-    td_optim_opts opts; /* resolved */
-    td_params *params;
-    td_stream *on;     /* of the params' device */
-    segment *segments; /* in rising order */
-    int n_segments;
-    size_t dense; /* elements of the params block that have dense gradients */
-    int *chunks;  /* by param, and one more: its first chunk */
-    held *own;    /* NULL: all */
-    int n_own;
-    bool rates;   /* of this step are known */
-    td_mem mem;   /* of the state */
-    float *state; /* (n_states, stride) */
-    size_t stride, count;
-    const char *state_names[TD_OPTIM_MAX_STATE];
-    int n_states;
-    uint64_t t;
-    double grad_norm;
-    td__optim_hyper now, now_rows; /* of the step under way */
-};
 
 /* Row-sparse params have no segment: their rows are updated one by one. */
 static td_status make_segments(td_optimizer *o)
@@ -156,6 +123,7 @@ td_status td__optim_create_own(const td_optim_opts *opts, td_params *ps, const t
     TD_TRY_OR(st, fail, make_segments(o));
     TD_TRY_OR(st, fail, set_own(o, own, n_own));
     TD_TRY_OR(st, fail, make_state(o));
+    TD_TRY_OR(st, fail, td__optim_make_chunks(o));
     *out = o;
     return TD_OK;
 fail:
@@ -168,6 +136,8 @@ void td_optimizer_destroy(td_optimizer *o)
     if (!o)
         return;
     td__mem_free(&o->mem);
+    td__mem_free(&o->chunk_list);
+    td__mem_free(&o->chunk_sums);
     td__free(o->segments);
     td__free(o->chunks);
     td__free(o->own);
@@ -302,7 +272,8 @@ static int segment_at(const td_optimizer *o, size_t at)
     return low;
 }
 
-void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t count)
+/* Without waiting for it. */
+static void apply(td_optimizer *o, const float *grads, size_t begin, size_t count)
 {
     size_t end = begin + count;
     unsigned mode = td__cpu_fp_flush(); /* averages decay into denormals, which are slow */
@@ -318,8 +289,13 @@ void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t c
         update(o, &o->now, s->decay, from, to - from, grads + (from - begin),
                o->rates ? &s->rate : NULL);
     }
-    td__stream_drain(o->on);
     td__cpu_fp_restore(mode);
+}
+
+void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t count)
+{
+    apply(o, grads, begin, count);
+    td__stream_drain(o->on);
 }
 
 void td__optim_apply_rows(td_optimizer *o, const td_sparse_grad *sg)
@@ -348,11 +324,6 @@ bool td__optim_sliceable(const td_optimizer *o)
 
 /* ---- Clipping by the norm of all gradients --------------------------------------------------- */
 
-bool td__optim_clips(const td_optimizer *o)
-{
-    return o->opts.clip_norm > 0;
-}
-
 double td__optim_param_squares(const td_optimizer *o, const float *grads, size_t count)
 {
     return td__optim_squares(o->on, grads, count, 1.0f, INFINITY);
@@ -372,55 +343,6 @@ td_status td__optim_clip(td_optimizer *o, double squares, double *scale)
 }
 
 /* ---- Elements of one rank -------------------------------------------------------------------- */
-
-int td__optim_chunk_of(const td_optimizer *o, int i)
-{
-    return o->chunks[i];
-}
-
-/* Chunks of param i that lie in [begin, end): elements [*from, *to) of the block, and the first. */
-static bool chunks_in(const td_optimizer *o, int i, size_t begin, size_t end, size_t *from,
-                      size_t *to, int *first)
-{
-    td_param_info info = td_params_info(o->params, i);
-    size_t stop = info.offset + info.count;
-
-    if (info.is_state || info.sparse || stop <= begin || info.offset >= end)
-        return false;
-    *from = info.offset > begin ? info.offset : begin;
-    *to = stop < end ? stop : end;
-    TD_ASSERT((*from - info.offset) % TD_OPTIM_CHUNK == 0 &&
-                  (*to == stop || (*to - info.offset) % TD_OPTIM_CHUNK == 0),
-              "[%zu, %zu) cuts a chunk of '%s'", begin, end, info.name);
-    *first = o->chunks[i] + (int)((*from - info.offset) / TD_OPTIM_CHUNK);
-    return *from < *to;
-}
-
-void td__optim_chunk_squares(const td_optimizer *o, const float *grads, size_t begin, size_t count,
-                             double *squares)
-{
-    size_t from, to;
-    int chunk;
-
-    for (int i = 0; i < td_params_count(o->params); i++)
-        if (chunks_in(o, i, begin, begin + count, &from, &to, &chunk))
-            td__stream_squares(o->on, grads + (from - begin), to - from, 1.0f, INFINITY,
-                               squares + chunk);
-    td__stream_drain(o->on);
-}
-
-void td__optim_add_squares(const td_optimizer *o, const double *squares, td__tree_sum *sum)
-{
-    for (int i = 0; i < td_params_count(o->params); i++) {
-        td_param_info info = td_params_info(o->params, i);
-        td__tree_sum one = {.n = 0};
-        if (info.is_state || info.sparse)
-            continue;
-        for (int k = o->chunks[i]; k < o->chunks[i + 1]; k++)
-            td__tree_add(&one, squares[k]);
-        td__tree_add(sum, td__tree_total(&one));
-    }
-}
 
 /* A chunk's states, beside the real ones. */
 static void copy_states(const td_optimizer *o, td__optim_slice *c,
@@ -494,7 +416,9 @@ static double all_squares(const td_optimizer *o, const float *grads, td_runner *
 {
     td__tree_sum sum = {.n = 0};
 
-    for (int i = 0; i < td_params_count(o->params); i++) {
+    if (o->chunk_list.at)
+        td__optim_add_all_squares(o, grads, &sum);
+    for (int i = 0; !o->chunk_list.at && i < td_params_count(o->params); i++) {
         td_param_info info = td_params_info(o->params, i);
         if (!info.is_state && !info.sparse)
             td__tree_add(&sum, td__optim_param_squares(o, grads + info.offset, info.count));
@@ -522,7 +446,7 @@ td_status td_optimizer_step(td_optimizer *o, td_runner *r, double lr)
     if (td__optim_clips(o))
         TD_TRY(td__optim_clip(o, all_squares(o, grads, r), &scale));
     TD_TRY(td__optim_begin(o, lr, scale));
-    td__optim_apply(o, grads, 0, o->dense);
+    apply(o, grads, 0, o->dense);
     for (int i = 0; i < td_runner_sparse_count(r); i++) {
         td_sparse_grad sg = td_runner_sparse_grad(r, i);
         td__optim_apply_rows(o, &sg);

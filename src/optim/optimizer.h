@@ -60,6 +60,11 @@ typedef struct td__optim_def {
  * the row-sparse gradients, added with td__tree_add. TD_EINVAL if it is not finite. */
 bool td__optim_clips(const td_optimizer *o);
 double td__optim_param_squares(const td_optimizer *o, const float *grads, size_t count);
+/* May td__optim_dense_squares() be called? It has the sums of all wanted params (NULL: of all) in
+ * squares[], by param, 0 of others, after one wait for the device instead of one for each. */
+bool td__optim_squares_at_once(const td_optimizer *o);
+void td__optim_dense_squares(const td_optimizer *o, const float *grads, const bool *wanted,
+                             double *squares);
 TD_NODISCARD td_status td__optim_clip(td_optimizer *o, double squares, double *scale);
 /* Begin step t + 1. Gradients are multiplied by scale before anything else. TD_EINVAL if lr is NaN,
  * infinite or negative, and then no step is begun. */

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/fail.h"
@@ -144,6 +145,22 @@ static td_status square_params(void *user, int thread)
     return TD_OK;
 }
 
+/* The same by the device, all params at once. */
+static td_status square_params_at_once(td__step_engine *e)
+{
+    int n = td_params_count(e->o.params);
+    bool *wanted = td__calloc((size_t)n + 1, sizeof *wanted);
+    if (!wanted)
+        return TD_FAIL(TD_ENOMEM, "no memory for the sums of %d params", n);
+    for (int i = 0; i < n; i++) {
+        td_param_info info = td_params_info(e->o.params, i);
+        wanted[i] = !info.is_state && !info.sparse && squares_it(e, info.offset, info.count);
+    }
+    td__optim_dense_squares(e->o.optimizer, e->grads, wanted, e->squares);
+    td__free(wanted);
+    return TD_OK;
+}
+
 /* Squares of piece w of a param's gradient, row by row of what lies side by side in the whole. */
 static double square_piece(const td__step_engine *e, const td__step_cut *c, int w)
 {
@@ -198,7 +215,10 @@ static td_status square_cuts(td__step_engine *e)
 static td_status clip(td__step_engine *e, double *scale)
 {
     td__tree_sum sum = {.n = 0};
-    TD_TRY(td__step_in_parts(e, square_params));
+    if (td__optim_squares_at_once(e->o.optimizer))
+        TD_TRY(square_params_at_once(e));
+    else
+        TD_TRY(td__step_in_parts(e, square_params));
     if (e->o.cuts)
         TD_TRY(square_cuts(e));
     for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {

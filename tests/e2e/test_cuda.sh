@@ -48,7 +48,7 @@ PY
 }
 job=$source/examples/tabular.yaml
 train cpu --set train.epochs=1
-want=$(digest)
+want=$(digest) on_cpu=$want
 TANDEM_CUDA_DRIVER=$dir/no-such-library.so train auto --set train.epochs=1
 same "auto without a GPU"
 train cuda --set train.epochs=1
@@ -59,6 +59,17 @@ same "auto with a GPU"
 for name in 'GPU stream 0' 'copy to the GPU 0' 'kernels 0' 'copy back 0'; do
     grep -q "\"name\": \"$name\"" run-auto/trace.json || fail "the trace has no '$name'"
 done
+# A GPU that cannot run the kernels of the build is left alone.
+export EMULATED_CAPABILITY=7.5
+run 0 "$tandem" devices
+has '^cuda  GPU 0 cannot be used: .* has compute capability 7\.5; the kernels .* 8\.0 and later'
+run 2 "$tandem" train "$job" --run-dir never --set train.backend=cuda
+has 'has compute capability 7\.5'
+want=$on_cpu
+train auto --set train.epochs=1
+same "auto with a GPU that is too old"
+has 'train.backend auto is cpu: .*compute capability 7\.5'
+unset EMULATED_CAPABILITY
 job=$source/tests/dist/jobs/gpt.yaml # operators that are joined for this backend
 train cpu --set train.steps=4
 train cuda --set train.steps=4

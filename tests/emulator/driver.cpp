@@ -106,6 +106,43 @@ static std::vector<int> visible()
 
 #define EXPORT extern "C" __attribute__((visibility("default"))) CUresult
 
+/* What tests look at and ask for (tests/support/emulated.h): calls so far, by name of the function,
+ * and which call is to fail. */
+static std::mutex calls_lock; /* of the following */
+static std::map<std::string, unsigned long> calls;
+static std::string failing;
+static unsigned long failing_in; /* calls of it; 0: none */
+static CUresult failing_with;
+
+static CUresult called(const char *name)
+{
+    std::lock_guard<std::mutex> hold(calls_lock);
+    calls[name]++;
+    bool fails = failing_in && failing == name && --failing_in == 0;
+    return fails ? failing_with : CUDA_SUCCESS;
+}
+#define CALLED                          \
+    if (CUresult r_ = called(__func__)) \
+        return r_;
+
+extern "C" __attribute__((visibility("default"))) void emulated_fail(const char *name,
+                                                                     unsigned long nth, int result)
+{
+    std::lock_guard<std::mutex> hold(calls_lock);
+    failing = name;
+    failing_in = nth;
+    failing_with = (CUresult)result;
+}
+
+extern "C" __attribute__((visibility("default"))) unsigned long emulated_calls(const char *name)
+{
+    std::lock_guard<std::mutex> hold(calls_lock);
+    unsigned long n = 0;
+    for (auto &c : calls)
+        n += !name || c.first == name ? c.second : 0;
+    return n;
+}
+
 EXPORT cuInit(unsigned)
 {
     return CUDA_SUCCESS;
@@ -117,7 +154,9 @@ EXPORT cuDriverGetVersion(int *v)
 }
 EXPORT cuGetErrorName(CUresult r, const char **name)
 {
-    *name = r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+    *name = r == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : r == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                              : "CUDA_ERROR";
     return CUDA_SUCCESS;
 }
 EXPORT cuGetErrorString(CUresult r, const char **text)
@@ -146,9 +185,13 @@ EXPORT cuDeviceGetName(char *to, int room, CUdevice)
 }
 EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
 {
-    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
-           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 2
-                                                                 : 0;
+    const char *capability = getenv("EMULATED_CAPABILITY"); /* "7.5" */
+    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+               ? (capability ? atoi(capability) : 9)
+           : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR && capability
+               ? atoi(strchr(capability, '.') + 1)
+           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
+                                                               : 0;
     return CUDA_SUCCESS;
 }
 EXPORT cuDeviceGetUuid_v2(CUuuid *out, CUdevice d)
@@ -178,12 +221,14 @@ EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
 }
 EXPORT cuCtxSetCurrent(CUcontext)
 {
+    CALLED
     return CUDA_SUCCESS;
 }
 
 /* Whole pages of the driver's size can be opened by other processes. */
 EXPORT cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 {
+    CALLED
     const size_t page = (size_t)2 << 20;
     *at = 0;
     int fd = nbytes && nbytes % page == 0 ? memfd_create("emulated", MFD_CLOEXEC) : -1;
@@ -205,6 +250,7 @@ EXPORT cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 }
 EXPORT cuMemFree_v2(CUdeviceptr at)
 {
+    CALLED
     forget((void *)at);
     std::lock_guard<std::mutex> hold(blocks_lock);
     auto f = files.find((uintptr_t)at);
@@ -260,17 +306,20 @@ EXPORT cuIpcCloseMemHandle(CUdeviceptr at)
 }
 EXPORT cuMemHostAlloc(void **at, size_t nbytes, unsigned)
 {
+    CALLED
     *at = aligned(nbytes);
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 EXPORT cuMemFreeHost(void *at)
 {
+    CALLED
     forget(at);
     free(at);
     return CUDA_SUCCESS;
 }
 EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
 {
+    CALLED
     std::lock_guard<std::mutex> hold(blocks_lock);
     auto after = blocks.upper_bound((uintptr_t)at);
     if (after == blocks.begin() || (--after)->first + after->second <= (uintptr_t)at)
@@ -280,10 +329,12 @@ EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
 }
 EXPORT cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream on)
 {
+    CALLED
     return do_or_record(on, [=] { memcpy((void *)to, (void *)from, nbytes); });
 }
 EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream on)
 {
+    CALLED
     return do_or_record(on, [=] { memset((void *)at, v, nbytes); });
 }
 
@@ -299,10 +350,12 @@ EXPORT cuStreamDestroy_v2(CUstream s)
 }
 EXPORT cuStreamSynchronize(CUstream)
 {
+    CALLED
     return CUDA_SUCCESS;
 }
 EXPORT cuStreamWaitEvent(CUstream, CUevent, unsigned)
 {
+    CALLED
     return CUDA_SUCCESS;
 }
 EXPORT cuEventCreate(CUevent *e, unsigned)
@@ -317,6 +370,7 @@ EXPORT cuEventDestroy_v2(CUevent e)
 }
 EXPORT cuEventRecord(CUevent e, CUstream)
 {
+    CALLED
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     *(double *)e = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
@@ -329,6 +383,7 @@ EXPORT cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to)
 }
 EXPORT cuEventQuery(CUevent)
 {
+    CALLED
     return CUDA_SUCCESS;
 }
 
@@ -347,12 +402,14 @@ EXPORT cuStreamEndCapture(CUstream on, CUgraph *graph)
 }
 EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long)
 {
+    CALLED
     typedef std::vector<std::function<void()>> list;
     *exec = (CUgraphExec) new list(*(list *)graph);
     return CUDA_SUCCESS;
 }
 EXPORT cuGraphLaunch(CUgraphExec exec, CUstream)
 {
+    CALLED
     for (auto &work : *(std::vector<std::function<void()>> *)exec)
         work();
     return CUDA_SUCCESS;
@@ -379,6 +436,7 @@ EXPORT cuModuleUnload(CUmodule)
 }
 EXPORT cuModuleGetFunction(CUfunction *f, CUmodule, const char *name)
 {
+    CALLED
     auto found = kernels().find(name);
     *f = found == kernels().end() ? nullptr : (CUfunction)found->second;
     return *f ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
@@ -390,6 +448,7 @@ EXPORT cuFuncSetAttribute(CUfunction, CUfunction_attribute, int)
 EXPORT cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
                       unsigned, unsigned shared, CUstream on, void **params, void **)
 {
+    CALLED
     const emulated_kernel *k = (const emulated_kernel *)f;
     const char *args = (const char *)params[0];
     if (threads > 1024)

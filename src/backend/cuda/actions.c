@@ -111,6 +111,7 @@ void *td__cuda_address(const td_kernel_call *c, td__cuda_at at)
 /* ---- Launches -------------------------------------------------------------------------------- */
 
 enum {
+    FULL_NAME = 96,
     ARGS = 3072,             /* the driver takes 4096 bytes */
     EVERY_SHARED = 48 << 10, /* more shared memory must be asked for */
 };
@@ -118,6 +119,7 @@ enum {
 typedef struct launch {
     td__cuda_action action;
     CUfunction fn;
+    char name[FULL_NAME];
     td__cuda_grid grid;
     bool bound;
     td__cuda_bind bind;
@@ -145,14 +147,21 @@ static void run_launch(const td__cuda_action *action, const td_kernel_call *c)
     }
     io->scratch = c->scratch;
     io->key = (const td__io_key *)c->ctx;
-    td__cuda_launch(c->stream, l->fn, l->grid, args);
+    CUresult r = td__cuda_start(c->stream, l->fn, l->grid, args);
+    char text[160];
+    if (r != CUDA_SUCCESS)
+        td__kernel_check(c, TD_FAIL(r == CUDA_ERROR_OUT_OF_MEMORY ? TD_ENOMEM : TD_EIO,
+                                    "device cuda: kernel %s, %u x %u x %u blocks of %u threads: %s",
+                                    l->name, l->grid.x, l->grid.y ? l->grid.y : 1,
+                                    l->grid.z ? l->grid.z : 1, l->grid.threads,
+                                    td__cuda_text(r, text, sizeof text)));
 }
 
 td_status td__cuda_add_bound(td__cuda *b, td_kernel *k, const char *name, td_dtype dtype,
                              td__cuda_grid grid, const void *args, size_t nbytes,
                              const td__cuda_bind *bind)
 {
-    char full[96];
+    char full[FULL_NAME];
     TD_ASSERT(bind || k->node->n_out <= TD__IO_OUT, "%s: %d outputs", name, k->node->n_out);
     TD_ASSERT(nbytes <= ARGS, "%s has %zu bytes of arguments", name, nbytes);
     snprintf(full, sizeof full, "%s%s", name,
@@ -174,6 +183,7 @@ td_status td__cuda_add_bound(td__cuda *b, td_kernel *k, const char *name, td_dty
         return st;
     }
     l->action.run = run_launch;
+    memcpy(l->name, full, sizeof full);
     l->grid = grid;
     l->nbytes = nbytes;
     memcpy(l->args, args, nbytes);

@@ -189,4 +189,12 @@ static td_status describe(int number, td__gpu_info *out)
     return TD_OK;
 }
 
-const td__gpus td__cuda_gpus = {.count = count, .describe = describe, .create = create_on};
+static td_status runs_on(int number)
+{
+    td__cuda_kind kind;
+    TD_TRY(td__cuda_describe(number, &kind));
+    return td__cuda_runs_on(&kind);
+}
+
+const td__gpus td__cuda_gpus = {
+    .count = count, .describe = describe, .runs_on = runs_on, .create = create_on};

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/cuda/cuda.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -43,14 +44,41 @@ td_status td__cuda_describe(int index, td__cuda_kind *out)
     return td__cuda_status(td__cu.cuDeviceTotalMem_v2(&out->memory, device), "cuDeviceTotalMem");
 }
 
+/* The images hold PTX for Ampere, which is 8.0, and later. */
+td_status td__cuda_runs_on(const td__cuda_kind *kind)
+{
+    if (kind->major >= 8)
+        return TD_OK;
+    return TD_FAIL(
+        TD_ENOTSUP,
+        "device cuda: %s has compute capability %d.%d; the kernels of this build are for "
+        "8.0 and later",
+        kind->name, kind->major, kind->minor);
+}
+
 const td__cuda_kind *td__cuda_kind_of(const td_device *d)
 {
     return &((const td__cuda_gpu *)d)->kind;
 }
 
+/* What the calling thread works with, so that the driver is told when it changes; a context that
+ * was let go of counts as none. */
+static _Thread_local struct {
+    CUcontext context;
+    unsigned age;
+} current;
+static atomic_uint contexts_closed;
+
 void td__cuda_enter(const td_device *d)
 {
-    td__cu.cuCtxSetCurrent(((const td__cuda_gpu *)d)->context);
+    CUcontext context = ((const td__cuda_gpu *)d)->context;
+    unsigned age = atomic_load_explicit(&contexts_closed, memory_order_relaxed);
+    if (current.context == context && current.age == age)
+        return;
+    if (td__cu.cuCtxSetCurrent(context) == CUDA_SUCCESS) {
+        current.context = context;
+        current.age = age;
+    }
 }
 
 /* ---- Blocks from the driver ------------------------------------------------------------------ */
@@ -181,9 +209,13 @@ td_status td__cuda_find(td_device *device, const char *name, CUfunction *out)
 static td_status find_blocks(td__cuda_gpu *d)
 {
     static const char *const NAMES[TD__CUDA_BLOCK_KERNELS] = {
-        [TD__CUDA_BLEND] = "blocks_blend",     [TD__CUDA_BLENDED] = "blocks_blended",
-        [TD__CUDA_SCALE] = "blocks_scale",     [TD__CUDA_MOMENTS] = "blocks_moments",
-        [TD__CUDA_SQUARES] = "blocks_squares", [TD__CUDA_COPIES] = "blocks_copies",
+        [TD__CUDA_BLEND] = "blocks_blend",
+        [TD__CUDA_BLENDED] = "blocks_blended",
+        [TD__CUDA_SCALE] = "blocks_scale",
+        [TD__CUDA_MOMENTS] = "blocks_moments",
+        [TD__CUDA_SQUARES] = "blocks_squares",
+        [TD__CUDA_COPIES] = "blocks_copies",
+        [TD__CUDA_SQUARE_CHUNKS] = "blocks_square_chunks",
 #define TD_UPDATE(NAME, kernel) [TD__CUDA_UPDATE + TD_UPDATE_##NAME] = "blocks_" #kernel,
 #include "device/updates.def"
 #undef TD_UPDATE
@@ -204,6 +236,7 @@ static void cuda_close(td_device *device)
         for (int i = 0; i < td__cuda_n_images; i++)
             if (d->modules[i])
                 td__cu.cuModuleUnload(d->modules[i]);
+        atomic_fetch_add(&contexts_closed, 1);
         td__cu.cuDevicePrimaryCtxRelease_v2(d->device);
     }
     td__free(d);
@@ -217,6 +250,7 @@ static td_status set_up(td__cuda_gpu *d, int number)
         return TD_FAIL(TD_EINVAL, "device cuda:%d: this process sees %d GPUs (tandem devices)",
                        number, count);
     TD_TRY(td__cuda_describe(number, &d->kind));
+    TD_TRY(td__cuda_runs_on(&d->kind));
     TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&d->device, number), "cuDeviceGet"));
     TD_TRY(td__cuda_status(td__cu.cuDevicePrimaryCtxRetain(&d->context, d->device),
                            "cuDevicePrimaryCtxRetain"));

@@ -29,6 +29,9 @@ typedef struct td__cuda_grid {
     unsigned threads; /* of a block */
     unsigned shared;  /* bytes of dynamic shared memory */
 } td__cuda_grid;
+/* What the driver says of it; of td__cuda_launch() it becomes the stream's failure. */
+TD_NODISCARD CUresult td__cuda_start(td_stream *s, CUfunction kernel, td__cuda_grid g,
+                                     const void *args);
 /* args: the kernel's one argument. Nothing is launched if a dimension is 0 blocks wide (x). */
 void td__cuda_launch(td_stream *s, CUfunction kernel, td__cuda_grid g, const void *args);
 /* nbytes of the device's memory become zero. */

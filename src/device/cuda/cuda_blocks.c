@@ -3,6 +3,7 @@
  * What lies in memory that kernels do not reach (a host's array, row-sparse gradients, sums) goes
  * through the stream's staging memory, a piece at a time and in the stream's order. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stddef.h>
 
 #include "base/fail.h"
@@ -221,12 +222,19 @@ static void moments(td_stream *s, const td__optim_hyper *h, const td__optim_slic
 
 static void squares(td_stream *s, const float *x, size_t n, float by, float clip, double *by_chunk)
 {
-    const size_t most = TD__CUDA_STAGING / sizeof(double) * TD_OPTIM_CHUNK; /* elements at once */
+    enum { HALF = TD__CUDA_STAGING / 2, PIECE = HALF / sizeof(float) };
     double *staged = stage(s);
+    float *beside = (float *)(staged + HALF / sizeof *staged); /* for x that is the host's */
+    bool direct = staged && td__cuda_reaches(x);
+    const size_t most = direct ? HALF / sizeof *staged * TD_OPTIM_CHUNK : PIECE;
     for (size_t at = 0; staged && at < n; at += most) {
         size_t m = n - at < most ? n - at : most;
         td__blocks_squares a = {.x = x + at, .n = (long long)m, .scale = by, .clip = clip};
         a.by_chunk = staged;
+        if (!direct) {
+            td__cuda_copy(s, beside, x + at, m * sizeof *x);
+            a.x = beside;
+        }
         td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_SQUARES], chunk_grid(m), &a);
         td__cuda_copy(s, by_chunk + at / TD_OPTIM_CHUNK, staged,
                       (m + TD_OPTIM_CHUNK - 1) / TD_OPTIM_CHUNK * sizeof *staged);
@@ -234,6 +242,40 @@ static void squares(td_stream *s, const float *x, size_t n, float by, float clip
     if (staged)
         unlock(s);
 }
+
+/* Of an array of the host's: what lies side by side together. */
+static void square_staged(td_stream *s, const float *x, const td__square_chunk *list, size_t n,
+                          double *by_chunk)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t count = list[i].n;
+        for (end = i + 1;
+             end < n && list[end - 1].n == TD_OPTIM_CHUNK && list[end].at == list[i].at + count;
+             end++)
+            count += list[end].n;
+        squares(s, x + list[i].at, count, 1, INFINITY, by_chunk + i);
+    }
+}
+
+static void square_chunks(td_stream *s, const float *x, const td__square_chunk *list, size_t n,
+                          double *by_chunk)
+{
+    td__blocks_square_chunks a = {.x = x,
+                                  .list = (const td__blocks_chunk *)(const void *)list,
+                                  .n = (long long)n,
+                                  .scale = 1,
+                                  .clip = INFINITY,
+                                  .by_chunk = by_chunk};
+    td__cuda_enter(s->device);
+    if (!td__cuda_reaches(x + list[0].at)) {
+        square_staged(s, x, list, n, by_chunk);
+        return;
+    }
+    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_SQUARE_CHUNKS], chunk_grid(n * TD_OPTIM_CHUNK), &a);
+}
+_Static_assert(sizeof(td__square_chunk) == sizeof(td__blocks_chunk) &&
+                   offsetof(td__square_chunk, n) == offsetof(td__blocks_chunk, n),
+               "the kernel reads the list as it is");
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
@@ -258,4 +300,5 @@ const td_arith_ops td__arith_cuda = {.blend = blend,
                                      .update = update,
                                      .moments = moments,
                                      .squares = squares,
+                                     .square_chunks = square_chunks,
                                      .copies = copies};

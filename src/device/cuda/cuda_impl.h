@@ -16,6 +16,7 @@ typedef enum td__cuda_block_kernel {
     TD__CUDA_SCALE,
     TD__CUDA_MOMENTS,
     TD__CUDA_SQUARES,
+    TD__CUDA_SQUARE_CHUNKS,
     TD__CUDA_COPIES,
     TD__CUDA_UPDATE, /* and TD_UPDATE_COUNT of them */
     TD__CUDA_BLOCK_KERNELS = TD__CUDA_UPDATE + TD_UPDATE_COUNT

@@ -73,15 +73,18 @@ void td__cuda_call(td_stream *s, td__stream_fn *fn, const void *args, size_t nby
     fn(args);
 }
 
-void td__cuda_launch(td_stream *s, CUfunction kernel, td__cuda_grid g, const void *args)
+CUresult td__cuda_start(td_stream *s, CUfunction kernel, td__cuda_grid g, const void *args)
 {
     void *params[] = {(void *)(uintptr_t)args};
     if (!g.x)
-        return;
-    td__cuda_check(s,
-                   td__cu.cuLaunchKernel(kernel, g.x, g.y ? g.y : 1, g.z ? g.z : 1, g.threads, 1, 1,
-                                         g.shared, of(s)->stream, params, NULL),
-                   "launch");
+        return CUDA_SUCCESS;
+    return td__cu.cuLaunchKernel(kernel, g.x, g.y ? g.y : 1, g.z ? g.z : 1, g.threads, 1, 1,
+                                 g.shared, of(s)->stream, params, NULL);
+}
+
+void td__cuda_launch(td_stream *s, CUfunction kernel, td__cuda_grid g, const void *args)
+{
+    td__cuda_check(s, td__cuda_start(s, kernel, g, args), "launch");
 }
 
 void td__cuda_copy(td_stream *s, void *to, const void *from, size_t nbytes)

@@ -16,5 +16,7 @@ typedef struct td__cuda_kind {
 /* GPUs that the process sees (CUDA_VISIBLE_DEVICES). TD_ENOTSUP: no driver, or no GPU. */
 TD_NODISCARD td_status td__cuda_count(int *out);
 TD_NODISCARD td_status td__cuda_describe(int index, td__cuda_kind *out);
+/* Has it the kernels of this build? TD_ENOTSUP says what it has instead. */
+TD_NODISCARD td_status td__cuda_runs_on(const td__cuda_kind *kind);
 
 #endif

@@ -141,6 +141,27 @@ TD_KERNEL(blocks_squares, td__blocks_squares)
         a.by_chunk[chunk] = sum;
 }
 
+/* scale and clip are numbers that the compiler does not know: denormals are flushed as there. */
+TD_KERNEL(blocks_square_chunks, td__blocks_square_chunks)
+{
+    long long chunk = td__thread() / LANES, lane = td__thread() % LANES;
+    const float *x = a.x;
+    long long n = 0;
+    if (chunk < a.n) {
+        td__blocks_chunk c = a.list[chunk];
+        x += c.at;
+        n = (long long)c.n;
+    }
+    double sum = 0;
+    for (long long i = lane; i < n; i += LANES) {
+        double v = clamped(x[i], a.scale, a.clip);
+        sum += v * v;
+    }
+    sum = fold(sum);
+    if (lane == 0 && chunk < a.n)
+        a.by_chunk[chunk] = sum;
+}
+
 TD_KERNEL(blocks_moments, td__blocks_update)
 {
     long long chunk = td__thread() / LANES, lane = td__thread() % LANES;

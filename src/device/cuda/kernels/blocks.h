@@ -41,6 +41,19 @@ typedef struct td__blocks_squares {
     double *by_chunk;
 } td__blocks_squares;
 
+/* td__square_chunk of device/device.h. */
+typedef struct td__blocks_chunk {
+    unsigned long long at, n;
+} td__blocks_chunk;
+
+typedef struct td__blocks_square_chunks {
+    const float *x;
+    const td__blocks_chunk *list;
+    long long n;
+    float scale, clip; /* 1, infinite */
+    double *by_chunk;
+} td__blocks_square_chunks;
+
 /* td__copy_piece of device/device.h. */
 typedef struct td__blocks_piece {
     void *to;
