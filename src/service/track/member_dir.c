@@ -6,11 +6,11 @@
 #include <string.h>
 
 /* A handler for SIGTERM keeps the task alive to write the status down; the member, which has its
- * own, gets the signal too. */
+ * own, gets the signal too. Its files are whole when they are there: another program looks. */
 static const char TASK[] = "cd \"$(dirname \"$0\")\" || exit 125\n"
                            "m=$1; shift\n"
                            "trap : TERM INT\n"
-                           "echo $$ >pid-$m\n"
+                           "echo $$ >pid-$m.new; mv pid-$m.new pid-$m\n"
                            "while :; do\n"
                            "    sh ./member-$m.sh \"$@\" >>out-$m 2>&1 </dev/null; s=$?\n"
                            "    echo $s >exit-$m.new; mv exit-$m.new exit-$m\n"
