@@ -344,6 +344,21 @@ uint32_t td__comm_timeout_ms(const td_comm *c)
     return c->timeout_ms;
 }
 
+void td__comm_keep_vigil(td_comm *c)
+{
+    atomic_store(&c->vigil, TD_VIGIL_CALLS);
+}
+
+void td__comm_await(td_comm *c, bool begins)
+{
+    atomic_store(&c->vigil, begins ? td__clock_ns() : TD_VIGIL_NONE);
+}
+
+bool td__comm_unanswered(td_comm *c)
+{
+    return atomic_load(&c->unanswered);
+}
+
 bool td__comm_names_algo(const td_comm *c)
 {
     return c->algo[0] != '\0';

@@ -143,6 +143,8 @@ typedef struct td__choice {
 
 typedef struct td__queue td__queue; /* asynchronous work (work.c) */
 
+enum { TD_VIGIL_NONE, TD_VIGIL_CALLS }; /* vigil.h */
+
 struct td_comm {
     int rank, size;
     td__coll_ctx ctx;
@@ -173,6 +175,8 @@ struct td_comm {
     uint32_t told_digest;
     char told_text[160];
 
+    _Atomic uint64_t vigil; /* TD_VIGIL_*, or since when this rank waits outside of calls */
+    atomic_bool unanswered; /* it has ended by that */
     td__comm_note note;
     atomic_uint slot; /* of the current or last call */
     td__comm_slot slots[TD_COMM_HISTORY];

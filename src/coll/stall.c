@@ -14,8 +14,10 @@ enum {
     OTHERS_MS = 1000, /* for looking at ranks that are not waited for directly */
 };
 
-/* What is `world` doing, in words? False: it waits in the same comm like this rank. */
-static bool explain(const td__stall_world *m, const td__stall *s, int world, char *out, size_t max)
+/* What is `world` doing, in words? False: it waits in the same comm like this rank. *silent: its
+ * process is there, and does not answer. */
+static bool explain_more(const td__stall_world *m, const td__stall *s, int world, char *out,
+                         size_t max, bool *silent)
 {
     const td__member *p = &m->members[world];
     char key[2 * TD_STALL_KEY], call[TD_STALL_TEXT] = "", of[TD_STALL_KEY] = "", in[4] = "";
@@ -28,6 +30,7 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
     char state = local ? td__process_state(p->pid) : '?';
 
     td__hang hang = td__hang_class(state, phase);
+    *silent = false;
     if (m->fates[world] == TD_FATE_DEAD || hang == TD_HANG_DEAD) {
         snprintf(out, max, "dead");
         return true;
@@ -37,6 +40,7 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
         return true;
     }
     if (hang == TD_HANG_STOPPED) {
+        *silent = true;
         snprintf(out, max, "stopped (by a signal or a debugger)");
         return true;
     }
@@ -52,6 +56,7 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
     age += 1e-9 * (double)(td__clock_ns() - s->asked_ns); /* the answer is that old */
     bool out_of = !strcmp(in, "out"), other = strcmp(of, s->key) != 0;
     hang = td__hang_class(state, !fresh || !out_of ? TD_PHASE_COMM : phase);
+    *silent = !fresh;
     if (!fresh)
         snprintf(out, max, "%s: no answer: stopped, or its host cannot be reached",
                  td__hang_name(hang));
@@ -61,6 +66,23 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
         snprintf(out, max, "%s: in %s%s for %.1f s", td__hang_name(hang), call,
                  other ? " of another group" : "", age);
     return !fresh || out_of || other;
+}
+
+static bool explain(const td__stall_world *m, const td__stall *s, int world, char *out, size_t max)
+{
+    bool silent;
+    return explain_more(m, s, world, out, max, &silent);
+}
+
+int td__stall_silent(const td__stall_world *m, const td__stall *s, char *what, size_t max)
+{
+    for (int i = 0; i < s->n; i++) {
+        bool silent;
+        (void)explain_more(m, s, s->world[i], what, max, &silent);
+        if (silent)
+            return s->waiting[i];
+    }
+    return -1;
 }
 
 /* Does a lower rank wait as well? Then that one warns. */

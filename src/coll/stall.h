@@ -19,6 +19,7 @@ typedef enum td__fate { TD_FATE_HERE, TD_FATE_LEFT, TD_FATE_DEAD } td__fate;
 typedef struct td__stall {
     char call[320], key[TD_STALL_KEY], name[TD_STALL_KEY];
     uint64_t waited_ns, fails_ns, asked_ns, tokens[TD_STALL_TOKENS];
+    uint64_t vigil_ns; /* since when a comm that keeps vigil waits (vigil.h); 0: it is no such */
     int n, n_more, waiting[TD_COMM_WAITING], world[TD_COMM_WAITING]; /* in the comm, in the world */
     int n_others, others[TD_STALL_OTHERS]; /* (rank in the comm) that are not waited for directly */
     int others_world[TD_STALL_OTHERS];
@@ -37,5 +38,8 @@ typedef struct td__stall_world {
  * wait the lowest warns, for the others it is information. Asks the store and /proc, for up to some
  * seconds: without locks. */
 void td__stall_report(const td__stall_world *m, const td__stall *s);
+/* Which rank of those that are waited for does not answer, and why, in words; -1: all do, or what
+ * has become of them will be news. */
+int td__stall_silent(const td__stall_world *m, const td__stall *s, char *what, size_t max);
 
 #endif

@@ -12,59 +12,16 @@
 #include "base/log.h"
 #include "coll/hang.h"
 #include "coll/stall.h"
+#include "coll/vigil.h"
 
 enum {
     TICK_MS = 100,   /* between looks at calls in progress */
     ANSWER_MS = 300, /* for the store, in an answer */
     LEFT_MS = 300,   /* that a call may wait for a rank that left: its data may be on the way, */
     LEFT_LOOKS = 3,  /* or here already, and the call has not had the time to look */
-    MAX_EARLY = 32,  /* lines kept for comms that are still being made */
 };
 
 static const char SPLIT[] = "td_comm_split";
-
-typedef struct early {
-    int from;
-    char key[TD_STALL_KEY], line[TD_COMM_LINE];
-} early;
-
-struct td__watch {
-    td__watch *next;
-    td__watchdog *m;
-    td_comm *c;
-    int n;
-    char key[TD_STALL_KEY];
-    uint64_t since_ns;  /* of the call last reported */
-    uint64_t report_ns; /* how long it has to wait for the next report */
-    uint64_t left_ns;   /* when the call of left_since was first seen to wait for one that left */
-    uint64_t left_since;
-    unsigned left_looks; /* of that call, then */
-    int ranks[];         /* (n) world ranks */
-};
-
-struct td__watchdog {
-    td__store *store;
-    char group[TD_STALL_KEY];
-    int rank, size;
-    const td__member *members;
-    bool hosted;
-    pthread_mutex_t lock; /* protects all below */
-    pthread_cond_t wake;
-    pthread_t thread;
-    bool running, ending;
-    td__watch *watches;
-    atomic_uchar *fates;              /* (size); read without the lock too */
-    uint64_t asked;                   /* token to answer; 0: none */
-    uint64_t tokens[TD_STALL_TOKENS]; /* of the last questions */
-    unsigned n_tokens;
-    uint64_t asked_ns; /* when anybody asked last */
-    early *early;      /* (MAX_EARLY), the oldest is replaced */
-    int n_early;
-    const char *meeting; /* key of the comm that is being made; NULL: none */
-    const int *meeting_ranks;
-    int n_meeting;
-    uint64_t meeting_ns, meeting_report_ns; /* since when; how long until the next report */
-};
 
 /* ---- news ---- */
 
@@ -88,7 +45,7 @@ static char *who(const td__watch *w, int member, char *buf, size_t nbytes)
     return buf;
 }
 
-static void poison_for(td__watch *w, int member, const char *what)
+void td__watch_poison(td__watch *w, int member, td_status st, const char *what)
 {
     char text[400], name[200], call[160] = "";
     td__comm_activity a;
@@ -97,7 +54,12 @@ static void poison_for(td__watch *w, int member, const char *what)
         td__comm_activity_text(&a, call, sizeof call);
     snprintf(text, sizeof text, "%s %s%s%s", who(w, member, name, sizeof name), what,
              call[0] ? " during " : "", call);
-    td__comm_poison(w->c, TD_EPEER, text);
+    td__comm_poison(w->c, st, text);
+}
+
+static void poison_for(td__watch *w, int member, const char *what)
+{
+    td__watch_poison(w, member, TD_EPEER, what);
 }
 
 /* `rank` will not come to the rendezvous: end the wait of those that are still meeting. What it was
@@ -269,16 +231,21 @@ static void answer(td__watchdog *m)
 
 /* ---- calls that wait ---- */
 
+void td__watchdog_ask(td__watchdog *m, uint64_t now)
+{
+    char text[40];
+    note_question(m, now | 1);
+    snprintf(text, sizeof text, "ask %llx", (unsigned long long)m->asked);
+    td__store_tell(m->store, m->group, m->rank, text);
+}
+
 /* Asks at half the time, so that the answers are there when the report is due; a report that is
  * overdue is made with the answers that are there: this thread may be too slow for new ones. */
 static bool is_due(td__watchdog *m, uint64_t waited, uint64_t *report_ns, uint64_t now)
 {
     uint64_t half = *report_ns / 2;
     if (waited > half && waited < *report_ns + half && m->asked_ns + half + half / 2 < now) {
-        note_question(m, now | 1);
-        char text[40];
-        snprintf(text, sizeof text, "ask %llx", (unsigned long long)m->asked);
-        td__store_tell(m->store, m->group, m->rank, text);
+        td__watchdog_ask(m, now);
         return false;
     }
     if (waited < *report_ns)
@@ -396,11 +363,13 @@ static void *watch_thread(void *arg)
         bool found = false;
         uint64_t now = td__clock_ns();
         for (td__watch *w = m->watches; w && !found && !m->ending; w = w->next)
-            found = look(w, now, &s);
+            found = look(w, now, &s) || td__vigil_look(w, now, &s);
         found = found || look_at_meeting(m, now, &s);
         if (m->asked)
             answer(m);
-        if (found) {
+        if (found && s.vigil_ns) {
+            td__vigil_judge(m, &world, &s);
+        } else if (found) {
             pthread_mutex_unlock(&m->lock);
             td__stall_report(&world, &s);
             pthread_mutex_lock(&m->lock);

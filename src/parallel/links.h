@@ -14,7 +14,8 @@
 
 #include "tandem/coll.h"
 
-/* A wait that only the other side's life limits: milliseconds, 49 days. */
+/* A wait that only the other side's life limits: milliseconds, 49 days. Where that side may be
+ * stopped, the link keeps vigil (coll/vigil.h), which ends the wait. */
 #define TD__LINK_IDLE_MS UINT32_MAX
 
 /* Between rank 0 and each other rank: rank 0 gets all of them by rank (link[0] is NULL), another

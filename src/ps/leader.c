@@ -6,10 +6,12 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "coll/hang.h"
 #include "ps/order.h"
 #include "ps/ps.h"
 #include "ps/team.h"
 
+#define STOOD_STILL_NS UINT64_C(1000000000) /* without a look */
 enum {
     LOOK_MS = 50,       /* while it waits for workers, so often for other servers */
     OVERDUE_TIMES = 20, /* as long as batches take in the mean, */
@@ -306,14 +308,16 @@ static td_status give_again(td__ps_rule *r)
     return r->n_again ? deal(r) : TD_OK;
 }
 
-/* The next push, or the first of these that fails: a worker, another server. */
-static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *worker,
-                            td__ps_push *p, const double **numbers)
+static td_status look_for_push(td__ps_rule *r, int only, td__deadline until, int *worker,
+                               td__ps_push *p, const double **numbers)
 {
     for (;;) {
+        uint64_t now = td__clock_ns();
         td__deadline look = td__deadline_in_ms(LOOK_MS);
         td_status st =
             td__ps_inbox_next(r->inbox, only, look < until ? look : until, worker, p, numbers);
+        if (st == TD_ETIMEDOUT && td__clock_ns() - now > STOOD_STILL_NS)
+            until = deadline(r); /* this process was stopped, and is late itself */
         if (st != TD_ETIMEDOUT || td__deadline_passed(until))
             return st;
         TD_TRY(servers_there(r));
@@ -325,6 +329,21 @@ static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *w
         if (only < 0)
             TD_TRY(give_again(r));
     }
+}
+
+/* The next push, or the first of these that fails: a worker, another server. */
+static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *worker,
+                            td__ps_push *p, const double **numbers)
+{
+    bool vigil = r->peers && !r->base.x.elastic;
+    td__comm_says(r->base.x.comm, TD_PHASE_COMM, r->begun, "pushes of workers");
+    if (vigil)
+        td__comm_await(r->peers, true);
+    td_status st = look_for_push(r, only, until, worker, p, numbers);
+    if (vigil)
+        td__comm_await(r->peers, false);
+    td__comm_says(r->base.x.comm, TD_PHASE_COMPUTE, r->begun, "pushes");
+    return st;
 }
 
 /* A push that is not used. */

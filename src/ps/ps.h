@@ -39,7 +39,10 @@
  * Failure  A worker that is killed is left out (but of `sync`, which needs all): its batch is given
  *          to another. The comm of all ranks is of no use from then on, so those that are left end
  *          without meeting. A server that is lost ends the run with one line; it is resumed from
- *          the last checkpoint, on any number of workers and servers.
+ *          the last checkpoint, on any number of workers and servers. So does one that is stopped
+ *          and does not answer for most of the timeout of a call: who waits for a server keeps
+ *          vigil (coll/vigil.h), workers and other servers in their calls, server 0 while it waits
+ *          for pushes, which workers may owe to another server. Elastic ranks have agents for that.
  * Meshes   A worker may be several ranks (team.h).
  * Replicas With parallel.replicas every server keeps all shards (copies.c): pushes go to all of
  *          them, and each makes the same updates in the order of server 0, but hands out its own
@@ -224,6 +227,8 @@ TD_NODISCARD td_status td__ps_fetch(td__ps_rule *r, bool states);
 td__step_batch_fn td__ps_no_batch;                     /* a server runs none */
 TD_NODISCARD td_status td__ps_follow(td__ps_rule *r);  /* another server than 0, until the end */
 TD_NODISCARD td_status td__ps_end_all(td__ps_rule *r); /* all ranks: the params of server 0 */
+/* Of another rank than 0: server s does not answer, as the last error says. TD_ETIMEDOUT. */
+TD_NODISCARD td_status td__ps_silent(const td__ps_rule *r, int s);
 
 /* worker.c */
 TD_NODISCARD td_status td__ps_work(td__ps_rule *r);

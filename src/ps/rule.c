@@ -189,6 +189,16 @@ static void pass_points(td__ps_rule *r)
         td__comm_points(r->peers, p);
 }
 
+/* Whoever waits for a server waits as long as that one answers; of elastic ranks agents look after
+ * those who stand still. */
+static void keep_vigil(td__ps_rule *r)
+{
+    for (int i = 0; !r->base.x.elastic && r->server < 0 && i < r->n_lanes; i++)
+        td__comm_keep_vigil(r->lanes[i].link);
+    if (!r->base.x.elastic && r->server > 0)
+        td__comm_keep_vigil(r->peers);
+}
+
 td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
 {
     td__ps_rule *r = (td__ps_rule *)s;
@@ -224,6 +234,7 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
     }
     pass_points(r);
     TD_TRY(td__ps_team_create(r));
+    keep_vigil(r);
     if (r->server >= 0)
         TD_TRY(td__ps_server_create(r));
     return r->server == 0 ? make_leader(r) : TD_OK;

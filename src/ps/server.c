@@ -1,11 +1,14 @@
 /* server.c -- what every server does with its shard: update it, hand it out; and the servers that
  * follow server 0. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "coll/comm.h"
+#include "coll/hang.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
 #include "ps/order.h"
@@ -270,11 +273,24 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
     return TD_FAIL(TD_EPROTO, "server 0 sent unknown request %d (version mismatch?)", c->verb);
 }
 
-td_status td__ps_follow(td__ps_rule *r)
+td_status td__ps_silent(const td__ps_rule *r, int s)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", td_last_error());
+    if (s == 0 && r->rank == 1) /* it is rank 0 that tells of failures else */
+        TD_LOG(ERROR, TRAIN, "server 0 does not answer: %s", why);
+    return TD_FAIL(TD_ETIMEDOUT, "server %d does not answer: %s", s, why);
+}
+
+static td_status follow(td__ps_rule *r)
 {
     td__ps_command c;
+    uint64_t step = 0;
     do {
+        td__comm_says(r->base.x.comm, TD_PHASE_COMM, step, "commands of server 0");
         TD_TRY(td_recv(r->peers, &c, sizeof c, TD_U8, 0, &IDLE));
+        step = c.step ? c.step : step;
+        td__comm_says(r->base.x.comm, TD_PHASE_COMPUTE, step, "a command of server 0");
         TD_TRY(obey(r, &c));
     } while (c.verb != TD__PS_END);
     r->base.alone = c.end == TD__PS_ALONE;
@@ -282,6 +298,12 @@ td_status td__ps_follow(td__ps_rule *r)
         td__ps_tables_lose(r->tables, k, "the run is over");
     r->base.resized = c.end == TD__PS_RESIZED;
     return c.end == TD__PS_ENDS ? td__ps_end_all(r) : TD_OK;
+}
+
+td_status td__ps_follow(td__ps_rule *r)
+{
+    td_status st = follow(r);
+    return st == TD_ETIMEDOUT && td__comm_unanswered(r->peers) ? td__ps_silent(r, 0) : st;
 }
 
 /* A worker that is killed now leaves the params of server 0 as they are: all is done. */

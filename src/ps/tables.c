@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "graph/params.h"
 #include "ps/tables_impl.h"
 
@@ -344,6 +345,8 @@ td_status td__rows_open(td__ps_tables *t, td_comm *comm)
             td__ps_lane *to = t->rank == s ? &t->serve[r] : &t->ask[s];
             if (r != s)
                 TD_TRY(td__ps_lane_open(comm, s, r, size, to));
+            if (t->rank == r && r != s)
+                td__comm_keep_vigil(to->link);
         }
     return t->server >= 0 ? td__rows_serve_start(t) : TD_OK;
 }
@@ -449,6 +452,14 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why)
         return;
     td__ps_lanes_abort(t->ask, t->ask ? t->servers : 0, why);
     td__ps_lanes_abort(t->serve, t->serve ? t->ranks : 0, why);
+}
+
+int td__ps_tables_unanswered(const td__ps_tables *t)
+{
+    for (int s = 0; t && s < t->servers; s++)
+        if (s != t->server && td__comm_unanswered(t->ask[s].link))
+            return s;
+    return -1;
 }
 
 void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why)

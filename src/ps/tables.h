@@ -41,6 +41,9 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why);
  * has closed its side. */
 void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why);
 
+/* The server that has not answered while this rank waited for it, which has failed so; -1: none. */
+int td__ps_tables_unanswered(const td__ps_tables *t);
+
 /* A worker has run a batch: its gradients of rows go to the servers, which keep them; when it
  * returns, all of them have them. */
 TD_NODISCARD td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr,

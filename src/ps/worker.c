@@ -10,6 +10,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/comm.h"
+#include "coll/hang.h"
 #include "graph/params.h"
 #include "ps/order.h"
 #include "ps/ps.h"
@@ -37,6 +39,7 @@ static td_status hear_others(td__ps_rule *r)
 /* The next order, which the first rank of a worker hears. */
 static td_status next_order(td__ps_rule *r, td__ps_order *order)
 {
+    td__comm_says(r->base.x.comm, TD_PHASE_COMM, r->clock + 1, "the next order of server 0");
     if (r->lanes[0].member == 0) {
         TD_TRY(td__ps_hear(&r->lanes[0], order, sizeof *order, true));
         if (order->params || order->acks)
@@ -266,6 +269,7 @@ static td_status work_on(td__ps_rule *r)
             return order.end == TD__PS_ENDS ? td__ps_end_all(r) : TD_OK;
         if (order.params)
             TD_TRY(pull(r));
+        td__comm_says(r->base.x.comm, TD_PHASE_COMPUTE, order.step, "a batch");
         r->total.wait += seconds_since(begin_ns);
         td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
         td_status st = work(r, &order);
@@ -274,10 +278,23 @@ static td_status work_on(td__ps_rule *r)
     }
 }
 
+/* The server that does not answer, which ends the run; -1: there is none. */
+static int find_silent(const td__ps_rule *r)
+{
+    int s = td__ps_tables_unanswered(r->tables);
+    for (int i = 0; s < 0 && i < r->servers; i++)
+        if (td__comm_unanswered(r->lanes[i].link))
+            s = i;
+    return s;
+}
+
 td_status td__ps_work(td__ps_rule *r)
 {
     char why[512];
     td_status st = work_on(r);
+    int silent = st == TD_ETIMEDOUT ? find_silent(r) : -1;
+    if (silent >= 0)
+        return td__ps_silent(r, silent);
     bool out = st == TD_EPEER || st == TD_ETIMEDOUT; /* a server's, which has waited too long */
     if (!out || r->policy->together || r->base.x.elastic)
         return st;

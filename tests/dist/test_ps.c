@@ -4,8 +4,10 @@
 /* Test labels: slow */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "parallel/sync.h"
 #include "support/check.h"
@@ -230,11 +232,76 @@ TEST(bits_of_one_rank)
     sync_run_end(&exact);
 }
 
+/* ---- How far ssp lets a worker go ------------------------------------------------------------ */
+
+/* Rank 2 is held at its first batch until rank 1 has done as many as it may, or one more. */
+typedef struct pause_of {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int may, done,
+        at_end; /* batches of rank 1: that it may do, has done, and when rank 2 went on */
+    bool held;
+} pause_of;
+
+static void await_batches(pause_of *p, int n, long ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (p->done < n && !pthread_cond_timedwait(&p->changed, &p->lock, &until))
+        continue;
+}
+
+static void hold(void *user, int rank, uint64_t step)
+{
+    pause_of *p = user;
+    (void)step;
+    pthread_mutex_lock(&p->lock);
+    if (rank == 1) {
+        p->done++;
+        pthread_cond_broadcast(&p->changed);
+    } else if (!p->held) {
+        p->held = true;
+        await_batches(p, p->may, 60000);
+        await_batches(p, p->may + 1, 300); /* which is not to come */
+        p->at_end = p->done;
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* While the other one pauses, a worker goes on for as many batches as it may be ahead, and one: it
+ * is that far ahead when these are applied. Then it waits. Of asgd it has what is left of the
+ * epoch. */
+TEST(ssp_rides_out_a_pause_within_its_bound)
+{
+    static const rule_case RULES[] = {{"ssp", 1, 1, 0, false, false, false},
+                                      {"ssp", 1, 1, 1, false, false, false},
+                                      {"asgd", 1, 1, -1, false, false, false}};
+    static const int MAY[] = {1, 2, OF_EPOCH - 1};
+    for (int i = 0; i < 3; i++) {
+        pause_of p = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+        sync_run u;
+        p.may = MAY[i];
+        start(&u, SYNC_QUADRATIC, &RULES[i], 1);
+        u.opts.sync.before_share = hold;
+        u.opts.sync.before_share_user = &p;
+        sync_run_on(&u, 3, NULL);
+        CHECK(p.held && p.at_end == MAY[i],
+              "%s, staleness %d: %d batches while the other worker pauses, not %d", RULES[i].rule,
+              RULES[i].staleness, p.at_end, MAY[i]);
+        sync_run_end(&u);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_follows_its_recurrence),
         cmocka_unit_test(bits_of_one_rank),
+        cmocka_unit_test(ssp_rides_out_a_pause_within_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

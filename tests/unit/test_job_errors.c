@@ -202,6 +202,29 @@ static const struct {
     {NULL, "model: [relu: 3]\n" DATA TRAIN, "job.yaml:1:15: relu takes no value, found 3"},
     {NULL, "model: [[relu]]\n" DATA TRAIN,
      "job.yaml:1:9: model.layers.0: expected a layer, found a list"},
+    /* What a strategy stands for, and keys that say otherwise. */
+    {NULL, MODEL DATA TRAIN "parallel: {strategy: mirrored, pipeline: 2}\n",
+     "job.yaml:4:42: parallel.pipeline: not with parallel.strategy: mirrored, where every rank has "
+     "all weights and the result of one rank; leave one of them out"},
+    {"parallel.zero=3", MODEL DATA TRAIN "parallel: {strategy: multi-worker}\n",
+     "--set parallel.zero=3: parallel.zero: not with parallel.strategy: multi-worker*"},
+    {"parallel.compress=topk", MODEL DATA TRAIN "parallel: {strategy: mirrored}\n",
+     "--set parallel.compress=topk: parallel.compress: not with parallel.strategy: mirrored*"},
+    {"train.sync=easgd", MODEL DATA TRAIN "parallel: {strategy: multi-worker}\n",
+     "--set train.sync=easgd: train.sync: the sync rule easgd is not for parallel.strategy: "
+     "multi-worker, which is the exact rule that fits; leave one of them out"},
+    {"train.sync.every=4",
+     MODEL DATA "train: {epochs: 1, sync: {rule: ma}}\n"
+                "parallel: {strategy: mirrored}\n",
+     "job.yaml:3:33: train.sync: the sync rule ma is not for parallel.strategy: mirrored*"},
+    {NULL, MODEL DATA TRAIN "parallel: {strategy: mirrored, transport: tcp}\n",
+     "job.yaml:4:43: parallel.transport: tcp is not for parallel.strategy: mirrored, whose ranks "
+     "share the memory of one host; leave one of them out"},
+    {NULL, MODEL DATA TRAIN "parallel: {strategy: multi-worker, transport: shm}\n",
+     "job.yaml:4:47: parallel.transport: shm is not for parallel.strategy: multi-worker, whose "
+     "ranks may be on several hosts; leave one of them out"},
+    {NULL, MODEL DATA TRAIN "parallel: {strategy: parameter-server, servers: 0}\n",
+     "job.yaml:4:49: parallel.servers: 0 is not for parallel.strategy: parameter-server*"},
     {NULL, MODEL "data: {source: digits, columns: {a: 3}}\n" TRAIN,
      "job.yaml:2:33: data.columns: expected a list of texts, found a map"},
 };

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A server that is stopped (SIGSTOP) on fixed ranks: who waits for it says so, goes on if it does, and
+# ends the run with the rank of the server within the timeout of the job if it does not.
+. "$(dirname "$0")/lib.sh"
+
+cat >"$mark" <<'JOB'
+name: stopped
+model: [flatten, {linear: 16, act: relu}, linear]
+data: {source: digits, count: 300}
+train: {batch: 48, epochs: 100000, eval: {every: never}}
+parallel: {threads: 1, timeout: 6}
+checkpoint: {every: end}
+log: {report: false, tensorboard: false}
+JOB
+steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"kind": *"step"'; }
+past() { [ "$(steps "$1")" -ge "$2" ]; }
+pid_of() { # RANK
+    pgrep -f "train .*-- $mark" | while read -r p; do
+        grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
+}
+found() { stopped=$(pid_of "$1"); [ -n "$stopped" ]; }
+begin() { # RUN SERVER MORE...: a run of which that server is stopped when it has made some steps
+    local name=$1 server=$2; shift 2
+    "$tandem" train "$mark" -n 2 --servers 2 --run-dir="$name" "$@" >out 2>&1 &
+    launcher=$!
+    soon past "$name" 5 || fail "$name: the run made no steps"
+    soon found "$server" || fail "$name: there is no server $server"
+    kill -STOP "$stopped"
+}
+ended() { ! kill -0 $launcher 2>/dev/null; }
+ends() { # NAME STATUS
+    soon ended || fail "$1: the run does not end"
+    wait $launcher; got=$?
+    [ $got = "$2" ] || fail "$1: status $got"
+    none_left "$1"
+}
+
+for which in "asgd 0 shm" "asgd 1 tcp" "sync 1 shm"; do
+    read -r rule server transport <<<"$which"
+    name=$rule-$server
+    begin "$name" "$server" --sync "$rule" --set "parallel.transport=$transport"
+    ends "$name" 1
+    has "rank $server.* on host .*, pid $stopped, has not answered for [0-9.]* s: stopped"
+done
+
+# It is told of, and goes on.
+begin on 0 --sync asgd --set parallel.timeout=60
+said_soon "stall: .* for rank 0 .*pid $stopped): stopped"
+kill -CONT "$stopped"
+now=$(steps on)
+soon past on $((now + 30)) || fail "a server that goes on: the run does not"
+kill -TERM "$stopped"
+ends on 130
+
+# A server of rows that workers ask for.
+cp "$source/examples/wide-and-deep.yaml" "$mark"
+begin tables 1 --sync asgd --set parallel.timeout=6 --set train.epochs=100000 --threads 1
+ends tables 1
+has "pid $stopped, has not answered for [0-9.]* s: stopped"
