@@ -67,7 +67,7 @@ static td_status bubble_of(td__plan *p, const double *cost, const td__plan_link 
     return TD_OK;
 }
 
-static td_status print_all(td__plan *p, const double *cost, bool shared, bool whole,
+static td_status print_all(td__plan *p, const double *cost, double formula, bool shared, bool whole,
                            const char *file)
 {
     td__plan_times times;
@@ -77,8 +77,11 @@ static td_status print_all(td__plan *p, const double *cost, bool shared, bool wh
     TD_TRY(bubble_of(p, NULL, &(td__plan_link){0}, &even));
     TD_TRY(bubble_of(p, cost, link, &modelled));
     printf("  bubble: %.1f %% of the time expected by the stages' work and %s, %.1f %% if all "
-           "phases take the same\n",
+           "phases take the same",
            100 * modelled, td__check_link_text(shared), 100 * even);
+    if (formula > 0)
+        printf("; GPipe's formula (p-1)/(m+p-1) says %.1f %%", 100 * formula);
+    putchar('\n');
     TD_TRY(td__plan_digest(p, hex));
     printf("  plan sha256:%s, without deadlock\n", hex);
     TD_TRY(td__plan_time(p, link, &times));
@@ -111,6 +114,14 @@ static int batches_of(const td__session *s, const td__pipeline_shape *shape)
     return own.end > own.begin ? own.end - own.begin : 1;
 }
 
+/* What books say of a pipeline with one chunk per stage that is emptied in each step; 0: it is none.
+ */
+static double gpipe_formula(const td__pipeline_shape *shape, int batches)
+{
+    bool plain = shape->chunks == shape->stages && !shape->schedule->delay;
+    return plain ? (shape->stages - 1.0) / (batches + shape->stages - 1.0) : 0;
+}
+
 static td_status print_pipeline(const td__session *s, const td__memory_case *c, const td__cut *cut,
                                 const td__pipeline_shape *shape, const double *cost, bool whole,
                                 const char *file)
@@ -131,7 +142,7 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
         st = print_stages(s, cut, shape, slots, batches);
     }
     if (!st)
-        st = print_all(plan, cost, c->shared, whole, file);
+        st = print_all(plan, cost, gpipe_formula(shape, batches), c->shared, whole, file);
     td__plan_destroy(plan);
     td__free(slots);
     return st;

@@ -37,12 +37,20 @@ static td__executor_list list_of(const td__pipeline_rule *p, const td__pipeline_
                                .step = td__step_number(p->base.engine)};
 }
 
+static void count(td__pipeline_rule *p, const td__executor_list *l)
+{
+    p->lists++;
+    p->direct_lists += l->direct != NULL;
+}
+
 /* The next batch of the step's one list. */
 static td_status run_through(td__pipeline_rule *p, const td__executor_batch *b)
 {
     td__executor_list l = list_of(p, p->through, b->end - b->begin);
-    if (b->number == 0)
+    if (b->number == 0) {
+        count(p, &l);
         TD_TRY(td__executor_open(p->executor, &l));
+    }
     TD_TRY(td__executor_feed(p->executor, b));
     return b->number + 1 == l.batches ? td__executor_close(p->executor) : TD_OK;
 }
@@ -52,6 +60,7 @@ static td_status run_alone(td__pipeline_rule *p, const td__executor_batch *b)
     const td__pipeline_planned *n;
     TD_TRY(td__pipeline_plan_for(p, b->end - b->begin, &n));
     td__executor_list l = list_of(p, n, b->end - b->begin);
+    count(p, &l);
     return td__executor_run(p->executor, &l, b);
 }
 

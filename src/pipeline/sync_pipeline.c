@@ -292,6 +292,9 @@ static void destroy(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     clear_stacks(p);
+    if (p->lists && p->shape.stages > 1)
+        TD_LOG(DEBUG, TRAIN, "%llu of %llu lists of operations with values in one copy",
+               (unsigned long long)p->direct_lists, (unsigned long long)p->lists);
     if (p->flow)
         td__flow_abort(p->flow, "the run was left");
     td__flow_destroy(p->flow);

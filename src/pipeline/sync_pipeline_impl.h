@@ -50,7 +50,8 @@ typedef struct td__pipeline_rule {
     uint64_t sent;
     td__measure *measure;
     td__pipeline_report report;
-    int ran; /* micro-batches of the last list that was run; 0: none */
+    uint64_t lists, direct_lists; /* that were run; of them, those with direct messages */
+    int ran;                      /* micro-batches of the last list that was run; 0: none */
     const td__pipeline_planned
         *through;   /* all batches of the step under way in one list, or NULL */
     td__flow *flow; /* NULL: the schedule empties the pipeline in each step */

@@ -127,7 +127,10 @@ double td__plan_bubble(const td__plan_times *t);
 /* Ranks compare it before the first step. Does not depend on `seconds` or on names. */
 TD_NODISCARD td_status td__plan_digest(const td__plan *p, char hex[65]);
 
-/* "forward of micro-batch 3 through chunk 1 (conv1 to fc2)". Returns buf. */
+/* "rank 1"; where a role is several ranks "stage 1 (ranks 2 to 3)", or "replica". Returns buf. */
+enum { TD__PLAN_ROLE = 64 };
+char *td__plan_role_text(const td__plan *p, int role, char buf[TD__PLAN_ROLE]);
+/* "rank 1: forward of micro-batch 3 through chunk 1 (conv1 to fc2)". Returns buf. */
 enum { TD__PLAN_TEXT = 256 };
 char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TEXT]);
 /* A line per operation, role by role; with times, when. */

@@ -22,6 +22,31 @@ static const char *lane_name(const td__plan *p, int lane)
                                                    : "receive";
 }
 
+/* What a role is called: a rank of the world, where it is one. */
+static const char *role_word(const td__plan *p)
+{
+    bool alone = td__rank_mesh_ranks(&p->mesh) == td__plan_roles(p);
+    return alone ? "rank" : p->axis == TD_AXIS_PIPELINE ? "stage" : "replica";
+}
+
+char *td__plan_role_text(const td__plan *p, int role, char buf[TD__PLAN_ROLE])
+{
+    int all = td__rank_mesh_ranks(&p->mesh), first = -1, last = -1;
+    int n = snprintf(buf, TD__PLAN_ROLE, "%s %d", role_word(p), role);
+    for (int r = 0; r < all; r++)
+        if (td__rank_mesh_coordinate(&p->mesh, r, p->axis) == role) {
+            first = first < 0 ? r : first;
+            last = r;
+        }
+    if (all == td__plan_roles(p))
+        return buf;
+    if (last - first + 1 == all / td__plan_roles(p)) /* neighbours */
+        snprintf(buf + n, TD__PLAN_ROLE - (size_t)n, " (ranks %d to %d)", first, last);
+    else
+        snprintf(buf + n, TD__PLAN_ROLE - (size_t)n, " (ranks %d, ..., %d)", first, last);
+    return buf;
+}
+
 /* " (conv1 to fc2)", or nothing for a chunk without a name. */
 static const char *named(const td__plan *p, int chunk, char *buf, size_t nbytes)
 {
@@ -44,28 +69,32 @@ static const char *content(const td__plan_op *o, char *buf, size_t nbytes)
     return buf;
 }
 
-static void message_text(const td__plan_op *o, int role, const char *name, char *buf)
+/* Texts of operations begin with their role: "rank 1: ", "stage 1 (ranks 2 to 3): ". */
+static void message_text(const td__plan *p, const td__plan_op *o, int role, const char *name,
+                         char *buf)
 {
-    char what[64];
+    char what[64], who[TD__PLAN_ROLE];
     const char *verb = o->kind == TD_PLAN_SEND ? "send" : "receive";
-    const char *with = o->kind == TD_PLAN_SEND ? "to" : "from", *other;
+    const char *with = o->kind == TD_PLAN_SEND ? "to" : "from", *other, *word = role_word(p);
+    td__plan_role_text(p, role, who);
     other = content(o, what, sizeof what);
     if (other)
-        snprintf(buf, TD__PLAN_TEXT, "rank %d: %s %s %s rank %d", role, verb, other, with,
+        snprintf(buf, TD__PLAN_TEXT, "%s: %s %s %s %s %d", who, verb, other, with, word,
                  role + o->peer);
     else
-        snprintf(buf, TD__PLAN_TEXT,
-                 "rank %d: %s %s values of micro-batch %u %s rank %d, chunk %d%s", role, verb,
-                 PHASES[o->phase], o->micro_batch, with, role + o->peer, o->chunk, name);
+        snprintf(buf, TD__PLAN_TEXT, "%s: %s %s values of micro-batch %u %s %s %d, chunk %d%s", who,
+                 verb, PHASES[o->phase], o->micro_batch, with, word, role + o->peer, o->chunk,
+                 name);
 }
 
-static void coll_text(const td__plan_op *o, int role, const char *name, char *buf)
+static void coll_text(const td__plan *p, const td__plan_op *o, int role, const char *name,
+                      char *buf)
 {
-    char size[TD__HUMAN];
+    char size[TD__HUMAN], who[TD__PLAN_ROLE];
     const char *of = o->nbytes == TD__PLAN_ANY ? " of rows" : " of ";
     bool sized = o->nbytes != TD__PLAN_ANY && o->coll != TD_PLAN_BARRIER;
-    snprintf(buf, TD__PLAN_TEXT, "rank %d: %s%s%s along %s, chunk %d%s", role, COLLS[o->coll],
-             o->coll == TD_PLAN_BARRIER ? "" : of,
+    snprintf(buf, TD__PLAN_TEXT, "%s: %s%s%s along %s, chunk %d%s",
+             td__plan_role_text(p, role, who), COLLS[o->coll], o->coll == TD_PLAN_BARRIER ? "" : of,
              sized ? td__human_bytes((double)o->nbytes, size) : "",
              td__axis_name((td__axis)o->axis), o->chunk, name);
 }
@@ -73,22 +102,22 @@ static void coll_text(const td__plan_op *o, int role, const char *name, char *bu
 char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TEXT])
 {
     const td__plan_op *o = &p->roles[role].ops[op];
-    char name[96], size[TD__HUMAN];
+    char name[96], size[TD__HUMAN], who[TD__PLAN_ROLE];
+    td__plan_role_text(p, role, who);
     named(p, o->chunk, name, sizeof name);
     switch ((td__plan_kind)o->kind) {
     case TD_PLAN_RUN:
-        snprintf(buf, TD__PLAN_TEXT, "rank %d: %s of micro-batch %u through chunk %d%s", role,
+        snprintf(buf, TD__PLAN_TEXT, "%s: %s of micro-batch %u through chunk %d%s", who,
                  PHASES[o->phase], o->micro_batch, o->chunk, name);
         break;
     case TD_PLAN_SEND:
-    case TD_PLAN_RECV: message_text(o, role, name, buf); break;
-    case TD_PLAN_COLL: coll_text(o, role, name, buf); break;
+    case TD_PLAN_RECV: message_text(p, o, role, name, buf); break;
+    case TD_PLAN_COLL: coll_text(p, o, role, name, buf); break;
     case TD_PLAN_UPDATE:
-        snprintf(buf, TD__PLAN_TEXT, "rank %d: update of the params of chunk %d%s", role, o->chunk,
-                 name);
+        snprintf(buf, TD__PLAN_TEXT, "%s: update of the params of chunk %d%s", who, o->chunk, name);
         break;
     case TD_PLAN_COPY:
-        snprintf(buf, TD__PLAN_TEXT, "rank %d: copy of %s of chunk %d%s", role,
+        snprintf(buf, TD__PLAN_TEXT, "%s: copy of %s of chunk %d%s", who,
                  td__human_bytes((double)o->nbytes, size), o->chunk, name);
         break;
     }
@@ -105,11 +134,11 @@ static const char *without_rank(const char *text)
 
 void td__plan_print(const td__plan *p, const td__plan_times *times, td__text *out)
 {
-    char buf[TD__PLAN_TEXT], mesh[TD__RANK_MESH_TEXT];
+    char buf[TD__PLAN_TEXT], mesh[TD__RANK_MESH_TEXT], who[TD__PLAN_ROLE];
     td__text_printf(out, "communication plan of a step, %s\n", td__rank_mesh_text(&p->mesh, mesh));
     for (int r = 0; r < td__plan_roles(p); r++) {
-        td__text_printf(out, "%s rank %d: %d operations\n", td__axis_name(p->axis), r,
-                        p->roles[r].n);
+        td__text_printf(out, "%s %s: %d operations\n", td__axis_name(p->axis),
+                        td__plan_role_text(p, r, who), p->roles[r].n);
         for (int i = 0; i < p->roles[r].n; i++) {
             const td__plan_op *o = &p->roles[r].ops[i];
             if (times)
@@ -126,14 +155,14 @@ void td__plan_print(const td__plan *p, const td__plan_times *times, td__text *ou
 
 void td__plan_trace(const td__plan *p, const td__plan_times *times, td__text *out)
 {
-    char buf[TD__PLAN_TEXT];
+    char buf[TD__PLAN_TEXT], who[TD__PLAN_ROLE];
     const char *comma = "\n";
     td__text_add(out, "[");
     for (int r = 0; r < td__plan_roles(p); r++) {
         td__text_printf(out,
                         "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
-                        "\"%s rank %d\"}}",
-                        comma, r, td__axis_name(p->axis), r);
+                        "\"%s %s\"}}",
+                        comma, r, td__axis_name(p->axis), td__plan_role_text(p, r, who));
         comma = ",\n";
         for (int l = 0; l < TD_LANES; l++)
             td__text_printf(out,

@@ -61,12 +61,14 @@ static td_status check_case(const td__schedule_def *d, const td__schedule_case *
     return TD_OK;
 }
 
-td_status td__schedule_create(const td__schedule_def *d, const td__schedule_case *c,
-                              td__schedule **out)
+static size_t runs_of_stage(const td__schedule_case *c)
 {
-    TD_TRY(check_case(d, c));
-    td__schedule *s = td__calloc(1, sizeof *s);
-    size_t each = (size_t)c->chunks / (size_t)c->stages * (size_t)c->micro_batches * 3;
+    return (size_t)c->chunks / (size_t)c->stages * (size_t)c->micro_batches * 3;
+}
+
+td_status td__schedule_blank(const td__schedule_case *c, td__schedule **out)
+{
+    td__schedule *s = *out = td__calloc(1, sizeof *s);
     bool ok = s;
     if (s) {
         s->of = *c;
@@ -75,11 +77,30 @@ td_status td__schedule_create(const td__schedule_def *d, const td__schedule_case
         ok = s->runs && s->n;
     }
     for (int i = 0; ok && i < c->stages; i++)
-        ok = (s->runs[i] = td__calloc(each, sizeof **s->runs)) != NULL;
-    td_status st = ok ? d->write(s) : TD_FAIL(TD_ENOMEM, "no memory for a pipeline schedule");
+        ok = (s->runs[i] = td__calloc(runs_of_stage(c), sizeof **s->runs)) != NULL;
+    if (ok)
+        return TD_OK;
+    td__schedule_destroy(s);
+    return TD_FAIL(TD_ENOMEM, "no memory for a pipeline schedule");
+}
+
+void td__schedule_swap(td__schedule *a, td__schedule *b)
+{
+    td__schedule was = *a;
+    *a = *b;
+    *b = was;
+}
+
+td_status td__schedule_create(const td__schedule_def *d, const td__schedule_case *c,
+                              td__schedule **out)
+{
+    td__schedule *s;
+    TD_TRY(check_case(d, c));
+    TD_TRY(td__schedule_blank(c, &s));
+    td_status st = d->write(s);
     for (int i = 0; !st && i < c->stages; i++)
-        TD_ASSERT((size_t)s->n[i] == each, "%s: stage %d has %d of %zu runs", d->name, i, s->n[i],
-                  each);
+        TD_ASSERT((size_t)s->n[i] == runs_of_stage(c), "%s: stage %d has %d of %zu runs", d->name,
+                  i, s->n[i], runs_of_stage(c));
     if (st)
         td__schedule_destroy(s);
     else

@@ -23,14 +23,10 @@ static int chunk_of(const td__schedule_case *c, int stage, int k, bool backward)
     return stage + c->stages * (backward ? each - 1 - nth : nth);
 }
 
-static td_status write_interleaved(td__schedule *s)
+static void write_groups(td__schedule *s)
 {
     const td__schedule_case *c = &s->of;
     int runs = c->chunks / c->stages * c->micro_batches;
-    if (c->micro_batches % c->stages) /* there is a group with fewer: no simple pattern */
-        return td__write_greedy(
-            s, &td__schedule_interleaved,
-            &(td__schedule_greedy){.in_flight = in_flight, .weight_at_once = true});
     for (int stage = 0; stage < c->stages; stage++) {
         int ahead = ahead_of(c, stage) < runs ? ahead_of(c, stage) : runs;
         for (int k = 0; k < runs + ahead; k++) {
@@ -40,7 +36,16 @@ static td_status write_interleaved(td__schedule *s)
                 td__write_backward(s, stage, chunk_of(c, stage, k - ahead, true));
         }
     }
-    return TD_OK;
+}
+
+/* Where there is a group with fewer, there is no simple pattern; and where chunks do not all take
+ * the same, it may not be the best. */
+static td_status write_interleaved(td__schedule *s)
+{
+    if (s->of.micro_batches % s->of.stages == 0)
+        write_groups(s);
+    return td__write_greedy(s, &td__schedule_interleaved,
+                            &(td__schedule_greedy){.in_flight = in_flight, .weight_at_once = true});
 }
 
 const td__schedule_def td__schedule_interleaved = {

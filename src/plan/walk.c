@@ -73,24 +73,39 @@ static int next_message(const td__walk *w, int at, int role, td__plan_kind kind,
     return w->n;
 }
 
+/* An operation that meets none: which role lacks it, and what is the last there of its kind (-1:
+ * there is none), so that it can be seen where the two lists part. */
+static td_status meets_none(const td__walk *w, int op, int role, const char *verb, int last)
+{
+    char x[TD__PLAN_TEXT], y[TD__PLAN_TEXT], who[TD__PLAN_ROLE];
+    td__plan_role_text(w->p, role, who);
+    if (last < 0)
+        return TD_FAIL(TD_EDEADLOCK, "%s: %s never %s it, nor anything before it",
+                       text_of(w, op, x), who, verb);
+    return TD_FAIL(TD_EDEADLOCK, "%s: %s never %s it; the last there is %s", text_of(w, op, x), who,
+                   verb, text_of(w, last, y));
+}
+
 /* The messages from role a to role b in one direction, in order. */
 static td_status match(td__walk *w, int a, int b, td__plan_lane send_lane, td__plan_lane recv_lane)
 {
-    int s = w->base[a], r = w->base[b];
-    for (;; s++, r++) {
+    int sent = -1, received = -1;
+    for (int s = w->base[a], r = w->base[b];; s++, r++) {
         char x[TD__PLAN_TEXT], y[TD__PLAN_TEXT];
         s = next_message(w, s, a, TD_PLAN_SEND, send_lane, b);
         r = next_message(w, r, b, TD_PLAN_RECV, recv_lane, a);
         if (s == w->n && r == w->n)
             return TD_OK;
         if (s == w->n)
-            return TD_FAIL(TD_EDEADLOCK, "%s: rank %d never sends it", text_of(w, r, x), a);
+            return meets_none(w, r, a, "sends", sent);
         if (r == w->n)
-            return TD_FAIL(TD_EDEADLOCK, "%s: rank %d never receives it", text_of(w, s, x), b);
+            return meets_none(w, s, b, "receives", received);
         if (!belong_together(td__walk_op(w, s), td__walk_op(w, r)))
             return TD_FAIL(TD_EMISMATCH, "%s meets %s", text_of(w, s, x), text_of(w, r, y));
         w->meets[s] = r;
         w->meets[r] = s;
+        sent = s;
+        received = r;
     }
 }
 
@@ -107,6 +122,7 @@ static int next_coll(const td__walk *w, int at, int role)
 /* Collectives along the plan's axis: the calls of role r meet those of role 0. */
 static td_status match_colls(td__walk *w, int r)
 {
+    int last[2] = {-1, -1};
     for (int i = w->base[0], k = w->base[r];; i++, k++) {
         char x[TD__PLAN_TEXT], y[TD__PLAN_TEXT];
         i = next_coll(w, i, 0);
@@ -114,13 +130,14 @@ static td_status match_colls(td__walk *w, int r)
         if (i == w->n && k == w->n)
             return TD_OK;
         if (i == w->n || k == w->n)
-            return TD_FAIL(TD_EDEADLOCK, "%s: rank %d never calls it",
-                           text_of(w, i == w->n ? k : i, x), i == w->n ? 0 : r);
+            return meets_none(w, i == w->n ? k : i, i == w->n ? 0 : r, "calls", last[k == w->n]);
         const td__plan_op *a = td__walk_op(w, i), *b = td__walk_op(w, k);
         if (a->coll != b->coll || a->nbytes != b->nbytes)
             return TD_FAIL(TD_EMISMATCH, "%s meets %s", text_of(w, i, x), text_of(w, k, y));
         w->meets[k] = w->meets[i];
         w->meets[i] = k;
+        last[0] = i;
+        last[1] = k;
     }
 }
 

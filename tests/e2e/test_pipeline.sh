@@ -283,7 +283,8 @@ has 'bubble: '
 has 'transformer.wte to '
 has 'stage  parameters'
 has 'without deadlock'
-has 'send forward values of micro-batch 0 to rank 1'
+has 'pipeline stage 1 (ranks 2 to 3): '
+has 'send forward values of micro-batch 0 to stage 1'
 python3 -c 'import json; assert len(json.load(open("plan.json"))) > 20' || fail "no timeline"
 
 # As few stages as fit memory.

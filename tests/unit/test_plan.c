@@ -297,6 +297,55 @@ TEST(a_collective_before_a_message_is_refused)
     td__plan_destroy(p);
 }
 
+/* Both sides are named: what has no counterpart, and where the other list ends; roles that are
+ * several ranks with the ranks of the world. */
+TEST(what_meets_none_is_named_with_its_place)
+{
+    td__plan *p;
+    td__plan_op o;
+    CHECK_OK(td__plan_create(&(td__rank_mesh){{2, 2, 1}}, TD_AXIS_PIPELINE, 2, &p));
+    CHECK_OK(td__plan_name_chunk(p, 1, "layers 4 to 7"));
+    o = message(TD_PLAN_SEND, TD_LANE_SEND_UP, 0, 1, TD_RUN_FORWARD);
+    CHECK_OK(td__plan_add(p, 0, &o, NULL));
+    CHECK_STATUS(td__plan_check(p), TD_EDEADLOCK);
+    CHECK(strstr(td_last_error(), "stage 0 (ranks 0 to 1): send forward values of micro-batch 0 to "
+                                  "stage 1, chunk 0: stage 1 (ranks 2 to 3) never receives it, nor "
+                                  "anything before it"),
+          "%s", td_last_error());
+    o = message(TD_PLAN_RECV, TD_LANE_RECV_UP, 0, 1, TD_RUN_FORWARD);
+    CHECK_OK(td__plan_add(p, 1, &o, NULL));
+    CHECK_OK(td__plan_check(p));
+    o = message(TD_PLAN_SEND, TD_LANE_SEND_UP, 0, 1, TD_RUN_FORWARD);
+    o.micro_batch = 1;
+    CHECK_OK(td__plan_add(p, 0, &o, NULL));
+    CHECK_STATUS(td__plan_check(p), TD_EDEADLOCK);
+    CHECK(strstr(td_last_error(), "of micro-batch 1 to stage 1") &&
+              strstr(td_last_error(),
+                     "never receives it; the last there is stage 1 (ranks 2 to 3): "
+                     "receive forward values of micro-batch 0 from stage 0, chunk "
+                     "1 (layers 4 to 7)"),
+          "%s", td_last_error());
+    td__plan_destroy(p);
+
+    char text[TD__PLAN_ROLE];
+    CHECK_OK(td__plan_create(&(td__rank_mesh){{2, 2, 2}}, TD_AXIS_DATA, 2, &p));
+    CHECK(!strcmp(td__plan_role_text(p, 1, text), "replica 1 (ranks 2, ..., 7)"), "%s", text);
+    for (int calls = 0; calls < 2; calls++) {
+        o = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+        o.axis = TD_AXIS_DATA;
+        o.coll = calls ? TD_PLAN_BARRIER : TD_PLAN_ALLREDUCE;
+        CHECK_OK(td__plan_add(p, 0, &o, NULL));
+        if (!calls)
+            CHECK_OK(td__plan_add(p, 1, &o, NULL));
+    }
+    CHECK_STATUS(td__plan_check(p), TD_EDEADLOCK);
+    CHECK(strstr(td_last_error(), "barrier along data") &&
+              strstr(td_last_error(), "never calls it; the last there is replica 1 ") &&
+              strstr(td_last_error(), ": allreduce"),
+          "%s", td_last_error());
+    td__plan_destroy(p);
+}
+
 /* ---- The clock, the digest, the texts -------------------------------------------------------- */
 
 TEST(clock_digest_and_texts)
@@ -345,6 +394,7 @@ int main(void)
         cmocka_unit_test(the_checker_agrees_with_brute_force),
         cmocka_unit_test(crossed_sends_are_refused),
         cmocka_unit_test(a_collective_before_a_message_is_refused),
+        cmocka_unit_test(what_meets_none_is_named_with_its_place),
         cmocka_unit_test(clock_digest_and_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
