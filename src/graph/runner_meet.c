@@ -1,7 +1,7 @@
 /* runner_meet.c -- what a program of several tensor ranks exchanges (tensor.h), after the kernels
  * that make this rank's part of it: sums are added up over ranks in their tree, all of them or this
- * rank's rows, and joined values get the pieces of the others. Ranks run the same steps in the same order; the comm's deadline
- * ends every wait. */
+ * rank's rows, and joined values get the pieces of the others. Ranks run the same steps in the same
+ * order; the comm's deadline ends every wait. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
