@@ -150,8 +150,10 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td__ten
     if (!o->no_rewrites)
         TD_TRY(apply(g, td__rewrite_elementwise));
     TD_TRY(apply(g, td__rewrite_prune));
-    if (cut && cut->sequence && cut->ranks > 1)
+    if (cut && cut->sequence && cut->ranks > 1) {
         TD_TRY(apply(g, td__rewrite_scatter));
+        TD_TRY(apply(g, td__rewrite_regather));
+    }
     TD_TRY(td__own_gradients(*g));
     td__settle_phases(*g);
     return td_graph_verify(*g);

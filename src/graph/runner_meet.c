@@ -1,7 +1,7 @@
 /* runner_meet.c -- what a program of several tensor ranks exchanges (tensor.h), after the kernels
  * that make this rank's part of it: sums are added up over ranks in their tree, all of them or this
- * rank's rows, and joined values get the pieces of the others. Ranks run the same steps in the same order; the comm's deadline
- * ends every wait. */
+ * rank's rows, and joined values get the pieces of the others. Ranks run the same steps in the same
+ * order; the comm's deadline ends every wait. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +49,13 @@ static size_t part_nbytes(const td_attr_pieces *a, size_t e)
     return most;
 }
 
+/* Do the parts of ranks, all as large, lie one behind the other? */
+static bool in_blocks(const td_attr_pieces *a)
+{
+    td__tensor_piece p = td__piece_of(a, &a->whole, 0);
+    return p.outer * p.groups == 1 && a->whole.dim[a->axis] / a->groups % a->pieces == 0;
+}
+
 static td_status stage(td__staging *s, size_t nbytes)
 {
     if (nbytes <= s->nbytes)
@@ -64,6 +71,10 @@ td_status td__pieces_gather(td_comm *comm, const td_attr_pieces *how, void *whol
 {
     size_t nbytes = part_nbytes(how, e);
     int rank = td_comm_rank(comm);
+    if (in_blocks(how)) {
+        char *mine = (char *)whole + nbytes * (size_t)rank;
+        return td_all_gather(comm, mine, whole, nbytes, TD_U8, NULL);
+    }
     TD_TRY(stage(staging, nbytes * (size_t)how->ranks));
     char *all = staging->at, *mine = all + nbytes * (size_t)rank;
     move(how, rank, whole, mine, e, true);
@@ -79,7 +90,7 @@ static td_status scatter(td_runner *r, const td_attr_pieces *a, void *at, td_dty
 {
     int rank = td_comm_rank(r->comm);
     size_t e = td_dtype_size(dtype), block = part_nbytes(a, e);
-    bool in_order = td__piece_of(a, &a->whole, 0).outer == 1; /* blocks of ranks lie one by one */
+    bool in_order = in_blocks(a);
     TD_TRY(stage(&r->staging, block * (in_order ? 1 : (size_t)a->ranks + 1)));
     char *mine = r->staging.at, *all = in_order ? at : mine + block;
     for (int k = 0; k < a->ranks && !in_order; k++)

@@ -6,8 +6,9 @@
  * The sum is taken in a tree: halves of the inputs first, the larger power of two before. With
  * several ranks each has some of the inputs, neighbours in the tree, and the runner adds what they
  * have in the tree over ranks: for powers of two that is the one tree over all pieces, whoever has
- * them. With `scatter` this rank needs the rows of its own pieces alone, along `axis` of `whole`, and
- * what it has elsewhere is undefined (rewrite_scatter.c). Sums are f32 (f64 for f64); in a bf16 program what is added is bf16. */
+ * them. With `scatter` this rank needs the rows of its own pieces alone, along `axis` of `whole`,
+ * and what it has elsewhere is undefined (rewrite_scatter.c). Sums are f32 (f64 for f64); in a bf16
+ * program what is added is bf16. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* rewrite_scatter.c -- sums over tensor ranks of which a rank reads only its own rows
- * (rewrite_tensor_rows.c) are asked for as reduce-scatters: half the bytes of an all-reduce, and the
- * same bits in those rows. */
+ * (rewrite_tensor_rows.c) are asked for as reduce-scatters: half the bytes of an all-reduce, and
+ * the same bits in those rows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

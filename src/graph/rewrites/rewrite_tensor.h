@@ -49,5 +49,7 @@ TD_NODISCARD td_status td__rewrite_tensor(const td_graph *g, const td__tensor_cu
 TD_NODISCARD td_status td__rewrite_packed(const td_graph *g, const td_params *of, td_graph **out);
 /* Sums over ranks of which a rank reads its rows alone become reduce-scatters. */
 TD_NODISCARD td_status td__rewrite_scatter(const td_graph *g, td_graph **out);
+/* Gathered rows that the backward reads are gathered again there. */
+TD_NODISCARD td_status td__rewrite_regather(const td_graph *g, td_graph **out);
 
 #endif

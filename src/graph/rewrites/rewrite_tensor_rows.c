@@ -1,15 +1,15 @@
-/* rewrite_tensor_rows.c -- what lies between two products, on rows (sequence parallelism: Korthikanti
- * 2022): see tensor.h.
+/* rewrite_tensor_rows.c -- what lies between two products, on rows (sequence parallelism:
+ * Korthikanti 2022): see tensor.h.
  *
  *     partial sums of a product      pieces_sum, then pieces_cut by rows: together a reduce-scatter
  *     bias, activation, dropout,     on each piece of rows; params that all rows read go through
  *     layer norm, residual sums      pieces_fan, so that their gradients are sums over pieces
  *     the next product               pieces_join (an all-gather), then as without
  *
- * Rows are the first axis that the pieces divide, but the last: samples, else tokens. Autodiff makes
- * the conjugates: the gradient of a cut is a join, that of a join of fanned values a reduce-scatter.
- * All sums over rows are by piece and then in the tree over pieces, so that the number of ranks
- * decides nothing. */
+ * Rows are the first axis that the pieces divide, but the last: samples, else tokens. Autodiff
+ * makes the conjugates: the gradient of a cut is a join, that of a join of fanned values a
+ * reduce-scatter. All sums over rows are by piece and then in the tree over pieces, so that the
+ * number of ranks decides nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "graph/rewrites/rewrite_tensor.h"
