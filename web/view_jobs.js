@@ -6,7 +6,7 @@ import { ago, clock, duration, el, empty, jobTime, note, number, panel, pill, ta
   from './dom.js';
 
 const STATES = ['queued', 'running', 'succeeded', 'failed', 'cancelled', 'paused'];
-const LIVE = ['queued', 'launching', 'running', 'paused'];
+const LIVE = ['queued', 'launching', 'pending', 'running', 'paused'];
 const PAGE = 50;
 const TITLES = ['', '#Job', 'Name', 'State', 'User', '#Priority', 'Submitted', 'Time', 'Message',
   ''];
@@ -24,7 +24,7 @@ function card(value, label, share) {
 export function overview(s) {
   const use = (used, all, label) => card(`${used} / ${all}`, label, all ? used / all : 0);
   return el('div.cards', {},
-    card(number(s.jobs.running + s.jobs.launching), 'running'),
+    card(number(s.jobs.running + s.jobs.launching + s.jobs.pending), 'running'),
     card(number(s.jobs.queued), 'queued'),
     use(s.slots_used, s.slots, 'slots in use'),
     s.gpus > 0 ? use(s.gpus_used, s.gpus, 'GPUs in use') : null,
@@ -205,10 +205,10 @@ export async function queueView(page) {
 
   async function refresh() {
     const [{ jobs }, stats] = await Promise.all([
-      get('/v1/jobs?state=queued,paused,launching&page_size=500', page.signal),
+      get('/v1/jobs?state=queued,paused,launching,pending&page_size=500', page.signal),
       get('/v1/stats', page.signal)]);
     // Launching first, then the queue in its order, then what is paused.
-    const rank = (j) => ['launching', 'queued', 'paused'].indexOf(j.state);
+    const rank = (j) => ['launching', 'pending', 'queued', 'paused'].indexOf(j.state);
     jobs.sort((a, b) => rank(a) - rank(b) || a.position - b.position || a.id - b.id);
     body.replaceChildren(overview(stats), jobs.length
       ? panel(table({ rows: true }, titles, jobs.map((j) => queueRow(j, page))))

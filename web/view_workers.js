@@ -57,7 +57,7 @@ export async function workersView(page) {
   async function refresh() {
     const [stats, running, who] = await Promise.all([
       get('/v1/stats', page.signal),
-      get('/v1/jobs?state=running,launching&page_size=200', page.signal),
+      get('/v1/jobs?state=running,launching,pending&page_size=200', page.signal),
       get('/v1/workers', page.signal)]);
     top.replaceChildren(overview(stats), el('h2', {}, 'Capacity'), capacity(stats),
       el('h2', {}, 'Users'), userTable(who.users));

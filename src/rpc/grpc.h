@@ -129,11 +129,14 @@ typedef struct td__grpc_limits {
     size_t max_queued;        /* bytes queued per call for a client that does not read; 8 MiB */
     unsigned max_streams;     /* open calls per connection; 1024 */
     unsigned max_connections; /* 4096 */
+    unsigned per_address;     /* of them of one address; 256 */
     unsigned request_ms;      /* from a call's headers to its whole request; 60 s */
     unsigned handshake_ms;    /* from accept to the client's first settings; 10 s */
     unsigned stall_ms;        /* without any progress in writing to a client; 30 s */
     unsigned keepalive_ms;    /* silence after which the client is asked for a sign of life; 60 s */
     unsigned keepalive_answer_ms; /* for that sign; 20 s */
+    unsigned idle_ms; /* without a call, until a connection is closed; 300 s. Signs of life are no
+                         calls, streams under way are. */
 } td__grpc_limits;
 
 typedef struct td__grpc_opts {

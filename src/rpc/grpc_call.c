@@ -117,7 +117,8 @@ void td__call_destroy(td__call *c)
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
-    c->conn->n_calls--;
+    if (!--c->conn->n_calls)
+        td__grpc_conn_idle(c->conn);
     server_of(c)->stats.open_calls--;
     td__free(c->why);
     if (c->conn->beginning == c)

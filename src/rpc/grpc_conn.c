@@ -44,8 +44,12 @@ td_status td__grpc_conn_create(td__grpc *g, int fd, const td__grpc_tls_context *
     conn->watch = (td__watch){.fd = fd, .ready = socket_ready, .arg = conn};
     conn->timer = (td__timer){.due = timer_due, .arg = conn};
     conn->stall_at = TD_DEADLINE_NEVER;
-    conn->heard = td__loop_now(g->loop);
+    conn->heard = conn->idle_since = td__loop_now(g->loop);
     td__socket_source(fd, conn->peer);
+    socklen_t room = sizeof conn->address;
+    if (getpeername(fd, (struct sockaddr *)&conn->address, &room))
+        conn->address.ss_family = AF_UNSPEC;
+    td__clients_enter(g->clients, (const struct sockaddr *)&conn->address);
     conn->next = g->conns;
     conn->link = &g->conns;
     if (conn->next)
@@ -86,6 +90,7 @@ void td__grpc_conn_destroy(td__grpc_conn *conn)
     if (conn->next)
         conn->next->link = conn->link;
     g->stats.open_connections--;
+    td__clients_leave(g->clients, (const struct sockaddr *)&conn->address);
     td__text_fini(&conn->path);
     td__text_fini(&conn->metadata);
     td__free(conn->out);
@@ -119,6 +124,14 @@ void td__grpc_conn_goodbye(td__grpc_conn *conn)
 
 /* ---- time ---- */
 
+/* When it is told to go for want of calls. */
+static td__deadline idle_at(const td__grpc_conn *conn)
+{
+    if (conn->n_calls || conn->closing)
+        return TD_DEADLINE_NEVER;
+    return conn->idle_since + conn->server->opts.limits.idle_ms * 1000000ull;
+}
+
 static void timer_due(void *arg)
 {
     td__grpc_conn *conn = arg;
@@ -136,6 +149,12 @@ static void timer_due(void *arg)
         td__grpc_conn_destroy(conn);
         return;
     }
+    td__deadline idle = idle_at(conn);
+    if (idle <= now) {
+        TD_LOG(DEBUG, SERVICE, "grpc: %s has had no call for long: it is told to go", conn->peer);
+        td__grpc_conn_goodbye(conn);
+        idle = TD_DEADLINE_NEVER;
+    }
     if (next <= now) {
         if (!conn->pinged)
             nghttp2_submit_ping(conn->session, NGHTTP2_FLAG_NONE, NULL);
@@ -143,7 +162,15 @@ static void timer_due(void *arg)
         next += l->keepalive_answer_ms * 1000000ull;
         td__grpc_conn_touch(conn);
     }
-    td__timer_start(g->loop, &conn->timer, next < conn->stall_at ? next : conn->stall_at);
+    next = next < conn->stall_at ? next : conn->stall_at;
+    td__timer_start(g->loop, &conn->timer, next < idle ? next : idle);
+}
+
+void td__grpc_conn_idle(td__grpc_conn *conn)
+{
+    conn->idle_since = now_of(conn);
+    if (conn->greeted && idle_at(conn) < conn->timer.at)
+        td__timer_start(conn->server->loop, &conn->timer, idle_at(conn));
 }
 
 /* ---- in ---- */

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "rpc/grpc.h"
 #include "rpc/grpc_tls.h"
+#include "rpc/guard.h"
 
 typedef struct td__grpc_conn td__grpc_conn;
 
@@ -96,8 +97,10 @@ struct td__grpc_conn {
     size_t out_at, n_out, out_room;
     td__timer timer;       /* handshake, keepalive or stall, whichever is next */
     td__deadline stall_at; /* while the socket takes nothing; else TD_DEADLINE_NEVER */
+    uint64_t idle_since;   /* when it had no call any more */
     uint64_t heard;        /* when a frame came last */
     char peer[TD_ADDRESS_BYTES];
+    struct sockaddr_storage address; /* counted by the server's clients */
 };
 
 /* fd becomes the connection's, also on failure. */
@@ -107,6 +110,8 @@ void td__grpc_conn_destroy(td__grpc_conn *conn);
 void td__grpc_conn_touch(td__grpc_conn *conn);
 /* Write as much as the socket takes. The connection may be gone afterwards. */
 void td__grpc_conn_flush(td__grpc_conn *conn);
+/* Its last call has ended. */
+void td__grpc_conn_idle(td__grpc_conn *conn);
 /* Tell the client to go (GOAWAY); close when no call is left. */
 void td__grpc_conn_goodbye(td__grpc_conn *conn);
 
@@ -137,6 +142,7 @@ struct td__grpc {
     grpc_entry *services, **last_service;
     grpc_listener *listeners;
     td__grpc_conn *conns, *dirty;
+    td__clients *clients; /* their connections */
     td__turn_hook send;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;

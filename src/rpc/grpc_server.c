@@ -36,11 +36,13 @@ static void fill_limits(td__grpc_limits *l)
     DEFAULT(max_queued, 8u << 20);
     DEFAULT(max_streams, 1024);
     DEFAULT(max_connections, 4096);
+    DEFAULT(per_address, 256);
     DEFAULT(request_ms, 60000);
     DEFAULT(handshake_ms, 10000);
     DEFAULT(stall_ms, 30000);
     DEFAULT(keepalive_ms, 60000);
     DEFAULT(keepalive_answer_ms, 20000);
+    DEFAULT(idle_ms, 300000);
 #undef DEFAULT
 }
 
@@ -85,7 +87,9 @@ td_status td__grpc_create(td__loop *l, const td__grpc_opts *opts, td__grpc **out
     g->send = (td__turn_hook){.run = send_phase, .arg = g};
     g->leave = (td__timer){.due = leave_now, .arg = g};
     td__loop_hook(l, TD_TURN_SEND, &g->send);
-    st = td__grpc_session_setup(g);
+    st = td__clients_create(g->opts.limits.per_address, &g->clients);
+    if (!st)
+        st = td__grpc_session_setup(g);
     if (st) {
         td__grpc_destroy(g);
         return st;
@@ -127,6 +131,7 @@ void td__grpc_destroy(td__grpc *g)
     }
     nghttp2_session_callbacks_del(g->callbacks);
     nghttp2_option_del(g->option);
+    td__clients_destroy(g->clients);
     td__free(g->out);
     td__free(g);
 }
@@ -186,6 +191,17 @@ static void accept_again(void *arg)
         TD_LOG(WARN, SERVICE, "grpc: %s", td_last_error());
 }
 
+/* Not more than there may be, in all and of one client. */
+static bool has_room(const td__grpc *g, int fd)
+{
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t room = sizeof from;
+
+    return g->stats.open_connections < g->opts.limits.max_connections &&
+           (getpeername(fd, (struct sockaddr *)&from, &room) ||
+            td__clients_room(g->clients, (const struct sockaddr *)&from));
+}
+
 static void accept_ready(void *arg, uint32_t events)
 {
     grpc_listener *n = arg;
@@ -202,7 +218,7 @@ static void accept_ready(void *arg, uint32_t events)
         }
         if (fd < 0)
             return;
-        if (g->stats.open_connections >= g->opts.limits.max_connections) {
+        if (!has_room(g, fd)) {
             g->stats.refused_connections++;
             close(fd);
         } else if (td__grpc_conn_create(g, fd, n->tls)) {

@@ -92,14 +92,32 @@ void td__rates_destroy(td__rates *r)
     td__free(r);
 }
 
+/* An IPv4 client of a socket for both is the same client. */
 static void client_key(const struct sockaddr *client, uint8_t key[KEY + 1])
 {
     memset(key, 0, KEY + 1);
+    if (client && client->sa_family == AF_INET6) {
+        const struct in6_addr *a = &((const struct sockaddr_in6 *)(const void *)client)->sin6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(a)) {
+            key[0] = (uint8_t)AF_INET | 0x80;
+            memcpy(key + 1, a->s6_addr + 12, 4);
+            return;
+        }
+    }
     key[0] = (uint8_t)(client ? client->sa_family : AF_UNSPEC) | 0x80;
     if (client && client->sa_family == AF_INET)
         memcpy(key + 1, &((const struct sockaddr_in *)(const void *)client)->sin_addr, 4);
     else if (client && client->sa_family == AF_INET6)
         memcpy(key + 1, &((const struct sockaddr_in6 *)(const void *)client)->sin6_addr, KEY);
+}
+
+static uint32_t place_of(const uint8_t key[KEY + 1])
+{
+    uint32_t hash = 2166136261u;
+
+    for (int i = 0; i <= KEY; i++)
+        hash = (hash ^ key[i]) * 16777619u;
+    return hash % BUCKETS;
 }
 
 static double refilled(const td__rates *r, const bucket *b, uint64_t now_ns)
@@ -111,13 +129,11 @@ static double refilled(const td__rates *r, const bucket *b, uint64_t now_ns)
 bool td__rates_take(td__rates *r, const struct sockaddr *client, uint64_t now_ns)
 {
     uint8_t key[KEY + 1];
-    uint32_t hash = 2166136261u;
     bucket *b = NULL;
     client_key(client, key);
-    for (int i = 0; i <= KEY; i++)
-        hash = (hash ^ key[i]) * 16777619u;
+    uint32_t place = place_of(key);
     for (uint32_t i = 0; i < PROBES; i++) {
-        bucket *at = &r->buckets[(hash + i) % BUCKETS];
+        bucket *at = &r->buckets[(place + i) % BUCKETS];
         if (memcmp(at->key, key, sizeof key) == 0) {
             b = at;
             break;
@@ -139,4 +155,99 @@ bool td__rates_take(td__rates *r, const struct sockaddr *client, uint64_t now_ns
         return false;
     b->tokens -= 1;
     return true;
+}
+
+/* ---- connections ---- */
+
+typedef struct client {
+    uint8_t key[KEY + 1];
+    unsigned n;
+    struct client *next;
+} client;
+
+struct td__clients {
+    unsigned most;
+    client *table[BUCKETS];
+};
+
+td_status td__clients_create(unsigned most, td__clients **out)
+{
+    td__clients *c = td__calloc(1, sizeof *c);
+
+    *out = c;
+    if (!c)
+        return TD_FAIL(TD_ENOMEM, "out of memory");
+    c->most = most;
+    return TD_OK;
+}
+
+void td__clients_destroy(td__clients *c)
+{
+    for (int i = 0; c && i < BUCKETS; i++)
+        for (client *at = c->table[i], *next; at; at = next) {
+            next = at->next;
+            td__free(at);
+        }
+    td__free(c);
+}
+
+static bool is_counted(const struct sockaddr *a)
+{
+    return a && (a->sa_family == AF_INET || a->sa_family == AF_INET6);
+}
+
+static client *find_client(const td__clients *c, const uint8_t key[KEY + 1])
+{
+    client *at = c->table[place_of(key)];
+
+    while (at && memcmp(at->key, key, KEY + 1) != 0)
+        at = at->next;
+    return at;
+}
+
+bool td__clients_room(const td__clients *c, const struct sockaddr *from)
+{
+    uint8_t key[KEY + 1];
+
+    if (!is_counted(from))
+        return true;
+    client_key(from, key);
+    const client *at = find_client(c, key);
+    return !at || at->n < c->most;
+}
+
+void td__clients_enter(td__clients *c, const struct sockaddr *from)
+{
+    uint8_t key[KEY + 1];
+
+    if (!is_counted(from))
+        return;
+    client_key(from, key);
+    client *at = find_client(c, key);
+    if (!at) {
+        at = td__calloc(1, sizeof *at);
+        if (!at)
+            return; /* not counted */
+        memcpy(at->key, key, sizeof key);
+        at->next = c->table[place_of(key)];
+        c->table[place_of(key)] = at;
+    }
+    at->n++;
+}
+
+void td__clients_leave(td__clients *c, const struct sockaddr *from)
+{
+    uint8_t key[KEY + 1];
+
+    if (!is_counted(from))
+        return;
+    client_key(from, key);
+    client *at = find_client(c, key);
+    if (!at || --at->n)
+        return;
+    client **link = &c->table[place_of(key)];
+    while (*link != at)
+        link = &(*link)->next;
+    *link = at->next;
+    td__free(at);
 }

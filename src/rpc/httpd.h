@@ -50,11 +50,12 @@ typedef struct td__httpd_limits {
     unsigned connections;    /* 1024 in all */
     unsigned per_address;    /* 256 of one address */
     unsigned requests_per_s; /* 200 of one address, with bursts of ten times as many */
-    unsigned request_s;      /* 20 s until a request's header is complete; also idle time */
-    size_t header;           /* 32 KiB */
-    size_t body;             /* 1 MiB of JSON */
-    uint64_t upload;         /* 16 GiB of a file */
-    size_t stream_backlog;   /* 4 MiB that a slow reader of a stream may lag behind */
+    unsigned request_s;      /* 20 s until a request's header is complete; also for the first one */
+    unsigned idle_s; /* 60 s of silence between two requests, or of a client that does not read */
+    size_t header;   /* 32 KiB */
+    size_t body;     /* 1 MiB of JSON */
+    uint64_t upload; /* 16 GiB of a file */
+    size_t stream_backlog; /* 4 MiB that a slow reader of a stream may lag behind */
 } td__httpd_limits;
 
 typedef struct td__httpd_opts {

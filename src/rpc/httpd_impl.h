@@ -33,6 +33,8 @@ typedef struct td__httpd_conn {
     struct td__httpd_conn *prev, *next;
     struct MHD_Connection *mhd;
     int fd;
+    bool idle;         /* has had its answer, and nothing of another request has come */
+    uint64_t heard;    /* bytes that had come when it became idle */
     bool busy;         /* a handler has the request, or an answer is being sent */
     uint64_t since;    /* when this request, or the wait for it, began */
     uint64_t received; /* bytes of its body */
@@ -92,6 +94,7 @@ struct td__httpd {
     td__timer timer, sweep, again;
     td__turn_hook send;
     td__rates *rates;
+    td__clients *clients; /* their connections */
     td__httpd_conn *conns;
     td__httpd_stream *streams;
     td__httpd_request *waiting; /* a handler has them; suspended */
@@ -111,6 +114,7 @@ enum MHD_Result td__httpd_access(void *arg, struct MHD_Connection *c, const char
 void td__httpd_completed(void *arg, struct MHD_Connection *c, void **state,
                          enum MHD_RequestTerminationCode how);
 td__httpd_conn *td__httpd_conn_of(struct MHD_Connection *c);
+uint64_t td__httpd_heard(const td__httpd_conn *c); /* bytes that came; 0: the system cannot say */
 
 void td__httpd_answer(td__httpd_request *r, unsigned status, const char *type,
                       struct MHD_Response *response);

@@ -365,6 +365,7 @@ static td__httpd_request *begin(td__httpd *h, struct MHD_Connection *c, const ch
         return NULL;
     }
     r->conn->received = 0;
+    r->conn->idle = false;
     return r;
 }
 
@@ -419,6 +420,8 @@ void td__httpd_completed(void *arg, struct MHD_Connection *c, void **state,
         return;
     r->conn->busy = false;
     r->conn->since = td__clock_ns();
+    r->conn->heard = td__httpd_heard(r->conn);
+    r->conn->idle = r->conn->heard != 0;
     r->conn->received = 0;
     if (r->answer)
         MHD_destroy_response(r->answer);

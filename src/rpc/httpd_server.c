@@ -5,6 +5,9 @@
  * alone has neither it nor the TLS libraries behind it in memory. With TLS it is started at once,
  * since certificates that do not fit are an error of whoever starts the service. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +20,6 @@
 enum {
     SWEEP_MS = 1000,
     BURST_S = 10,         /* of requests, in seconds of the permitted rate */
-    INACTIVE_S = 60,      /* a client that neither sends nor reads */
     BODY_BYTES_S = 16384, /* slowest upload */
     MOST_WAIT_MS = 60000,
 };
@@ -81,6 +83,32 @@ td__httpd_conn *td__httpd_conn_of(struct MHD_Connection *c)
     return info ? info->socket_context : NULL;
 }
 
+uint64_t td__httpd_heard(const td__httpd_conn *c)
+{
+    struct tcp_info info = {0};
+    socklen_t n = sizeof info;
+
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &n) ||
+        n < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received)
+        return 0;
+    return info.tcpi_bytes_received;
+}
+
+static const struct sockaddr *address_of(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info ? info->client_addr : NULL;
+}
+
+static enum MHD_Result on_accept(void *arg, const struct sockaddr *client, socklen_t nbytes)
+{
+    const td__httpd *h = arg;
+
+    (void)nbytes;
+    return td__clients_room(h->clients, client) ? MHD_YES : MHD_NO;
+}
+
 static void on_connection(void *arg, struct MHD_Connection *c, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -103,11 +131,13 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **state,
             td__timer_start(h->loop, &h->sweep, td__deadline_in_ms(SWEEP_MS));
         h->conns = conn;
         h->counters.connections++;
+        td__clients_enter(h->clients, address_of(c));
     } else if (conn) {
         *(conn->prev ? &conn->prev->next : &h->conns) = conn->next;
         if (conn->next)
             conn->next->prev = conn->prev;
         h->counters.connections--;
+        td__clients_leave(h->clients, address_of(c));
         td__free(conn);
         *state = NULL;
     }
@@ -122,6 +152,12 @@ static void on_sweep(void *arg)
     for (td__httpd_conn *c = h->conns; c; c = c->next) {
         uint64_t most =
             h->limits.request_s * 1000000000ull + c->received / BODY_BYTES_S * 1000000000ull;
+        if (c->idle && td__httpd_heard(c) != c->heard) { /* another request has begun */
+            c->idle = false;
+            c->since = now;
+        }
+        if (c->idle)
+            most = h->limits.idle_s * 1000000000ull;
         if (!c->busy && now - c->since > most)
             shutdown(c->fd, SHUT_RDWR);
     }
@@ -143,6 +179,7 @@ static void set_limits(td__httpd *h)
     DEFAULT(per_address, 256);
     DEFAULT(requests_per_s, 200);
     DEFAULT(request_s, 20);
+    DEFAULT(idle_s, 60);
     DEFAULT(header, 32768);
     DEFAULT(body, 1u << 20);
     DEFAULT(upload, 1ull << 34);
@@ -163,13 +200,12 @@ static td_status start(td__httpd *h)
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)h->o.key},
                                    {MHD_OPTION_END, 0, NULL}};
     h->mhd = MHD_start_daemon(
-        flags | (h->o.cert ? MHD_USE_TLS : 0u), 0, NULL, NULL, td__httpd_access, h,
+        flags | (h->o.cert ? MHD_USE_TLS : 0u), 0, on_accept, h, td__httpd_access, h,
         MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_NOTIFY_COMPLETED, td__httpd_completed, h,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT,
-        h->limits.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, h->limits.per_address,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)INACTIVE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        h->limits.header, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
-        h->o.cert ? tls : &tls[2], MHD_OPTION_END);
+        h->limits.connections, MHD_OPTION_CONNECTION_TIMEOUT, h->limits.idle_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, h->limits.header, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_ARRAY, h->o.cert ? tls : &tls[2], MHD_OPTION_END);
     if (!h->mhd)
         return TD_FAIL(TD_EIO, "http: cannot start a server on %s%s", h->o.listen,
                        h->o.cert ? " (are certificate and key PEM files that belong together?)"
@@ -243,6 +279,7 @@ td_status td__httpd_create(td__loop *loop, const td__httpd_opts *o, td__httpd **
     TD_TRY_OR(
         st, failed,
         td__rates_create(h->limits.requests_per_s, h->limits.requests_per_s * BURST_S, &h->rates));
+    TD_TRY_OR(st, failed, td__clients_create(h->limits.per_address, &h->clients));
     TD_TRY_OR(st, failed, td__socket_listen(o->listen, &h->listener, h->address));
     if (o->cert) {
         TD_TRY_OR(st, failed, start(h));
@@ -297,6 +334,7 @@ void td__httpd_destroy(td__httpd *h)
     if (h->listener >= 0)
         close(h->listener);
     td__rates_destroy(h->rates);
+    td__clients_destroy(h->clients);
     td__free(h);
 }
 

@@ -40,9 +40,9 @@ typedef struct td__service_config {
     const char *tracker;    /* the default one */
     const char *store_sync; /* full, normal */
     bool compat_strict, allow_code, open;
-    int64_t max_request, rate_limit, max_streams, idle_timeout_s;
+    int64_t max_request, rate_limit, max_streams, per_address, idle_timeout_s;
     /* Capacity and scheduling. 0: what this machine has. */
-    int64_t slots, gpus, memory_mb, max_queued, max_launching;
+    int64_t slots, gpus, memory_mb, max_queued, max_launching, max_pending;
     double half_life_s; /* of past usage in fair share */
     int64_t starve_s;   /* a job that has waited so long is reserved for: nobody overtakes it */
     int64_t preempt_s;  /* a job waits so long before it preempts others; -1: never */

@@ -20,7 +20,8 @@
     X(RUNNING, "running", 2, false)     \
     X(SUCCEEDED, "succeeded", 3, true)  \
     X(FAILED, "failed", 4, true)        \
-    X(CANCELLED, "cancelled", 4, true)
+    X(CANCELLED, "cancelled", 4, true)  \
+    X(PENDING, "pending", 1, false) /* launched, and waits in the queue of the tracker's system */
 
 typedef enum td__job_state {
 #define X(id, name, book, final) TD_JOB_##id,

@@ -317,6 +317,7 @@ static td_status create_scheduler(td__service *s)
                                      c->gpus >= 0 ? c->gpus : td__gpus_of_machine(),
                                      c->memory_mb > 0 ? c->memory_mb : memory},
                         .max_launching = (int)c->max_launching,
+                        .max_pending = (int)c->max_pending,
                         .half_life_s = c->half_life_s,
                         .starve_ms = c->starve_s * 1000,
                         .preempt_ms = c->preempt_s < 0 ? -1 : c->preempt_s * 1000,
@@ -361,8 +362,8 @@ static bool restore(void *arg, const td__job_record *found)
     /* A launch that was written down may or may not have been asked for: start() finds out. One
      * that is to be cancelled anyway is only looked for. */
     a->restored = true;
-    a->start = r->state == TD_JOB_LAUNCHING && !r->cancel_asked;
-    a->adopt = r->state == TD_JOB_RUNNING || (r->state == TD_JOB_LAUNCHING && !a->start);
+    a->start = td__service_is_starting(r) && !r->cancel_asked;
+    a->adopt = r->state == TD_JOB_RUNNING || (td__service_is_starting(r) && !a->start);
     x->st = td__service_schedule(x->s, a);
     return x->st == TD_OK;
 }
@@ -371,7 +372,8 @@ static td_status restore_all(td__service *s)
 {
     restoring x = {.s = s};
     td__job_filter f = {.states = 1u << TD_JOB_QUEUED | 1u << TD_JOB_PAUSED |
-                                  1u << TD_JOB_LAUNCHING | 1u << TD_JOB_RUNNING};
+                                  1u << TD_JOB_LAUNCHING | 1u << TD_JOB_PENDING |
+                                  1u << TD_JOB_RUNNING};
 
     TD_TRY(td__job_store_quotas(s->store, apply_quota, s));
     TD_TRY(td__job_store_list(s->store, &f, restore, &x));

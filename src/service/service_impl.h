@@ -94,6 +94,7 @@ struct td__service {
  * is not of the capacity: where no key says how much of it there is. */
 td__resources td__service_need(const td__job_spec *p);
 td__resources td__service_elsewhere(const td__service *s, const td__job_spec *p);
+bool td__service_is_starting(const td__job_record *r); /* LAUNCHING, PENDING */
 td__active *td__active_find(const td__service *s, int32_t job);
 TD_NODISCARD td_status td__active_add(td__service *s, td__job_record *r, td__active **out);
 void td__active_remove(td__service *s, td__active *a);

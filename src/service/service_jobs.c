@@ -267,7 +267,7 @@ char *td__service_book_message(td__service *s, const td__job_record *r, char *bu
     if (td__job_state_book(r->state) == 0)
         snprintf(buf, nbytes, "Queueing, there are %d training jobs waiting before this.",
                  td__service_position(s, r->id));
-    else if (r->state == TD_JOB_LAUNCHING || r->state == TD_JOB_RUNNING)
+    else if (td__job_state_book(r->state) == 1 || r->state == TD_JOB_RUNNING)
         buf[0] = '\0';
     else if (r->state != TD_JOB_CANCELLED && exited && r->exit_status >= 0)
         snprintf(buf, nbytes, "Exit code %d", r->exit_status);
@@ -335,7 +335,7 @@ static td__answer parse_states(char *text, unsigned *out)
         if (!td__job_state_parse(word, &state))
             return td__answer_fail(TD_ANSWER_INVALID,
                                    "filter: there is no state '%s' (queued, paused, launching, "
-                                   "running, succeeded, failed, cancelled)",
+                                   "pending, running, succeeded, failed, cancelled)",
                                    word);
         *out |= 1u << state;
     }

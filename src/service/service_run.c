@@ -60,17 +60,24 @@ static void after_commit(td__service *s, td__active *a)
     td__service_touch(s);
 }
 
+bool td__service_is_starting(const td__job_record *r)
+{
+    return r->state == TD_JOB_LAUNCHING || r->state == TD_JOB_PENDING;
+}
+
 /* A job of the store, or a new one, becomes the scheduler's. */
 td_status td__service_schedule(td__service *s, td__active *a)
 {
     const td__job_spec *p = a->r->spec;
     bool queued = a->r->state == TD_JOB_QUEUED || a->r->state == TD_JOB_PAUSED;
+    const td__tracker_ops *t = td__tracker_find(*p->tracker ? p->tracker : s->config->tracker);
     td__sched_job j = {
         .id = a->r->id,
         .user = p->user,
         .priority = p->priority,
         .need = td__service_need(p),
         .elsewhere = td__service_elsewhere(s, p),
+        .queues = t && t->own_capacity,
         .submitted_ms = a->r->submitted_ms,
         .deadline_ms = p->deadline_s ? a->r->submitted_ms + p->deadline_s * 1000 : 0,
         .time_limit_ms = p->time_limit_s * 1000,
@@ -251,7 +258,7 @@ void td__service_ask_again(td__service *s, int64_t now)
             if (a->again) {
                 a->again = false;
                 a->asked_again = true;
-                a->start = a->r->state == TD_JOB_LAUNCHING && !a->r->cancel_asked;
+                a->start = td__service_is_starting(a->r) && !a->r->cancel_asked;
                 a->adopt = !a->start;
                 after_commit(s, a);
             }
@@ -411,6 +418,19 @@ static void on_end(td__service *s, td__active *a, const td__track_event *e)
     }
 }
 
+/* It waits in the queue of its tracker's system, or no longer. */
+static void on_queue(td__service *s, td__active *a, const td__track_event *e)
+{
+    bool placed = e->kind == TD_TRACK_PLACED;
+
+    if (!td__service_is_starting(a->r))
+        return;
+    td__job_record_say(a->r, "%s at %s%s%s", placed ? "launching" : "pending",
+                       a->tracker->ops->name, e->text ? ": " : "", e->text ? e->text : "");
+    td__service_write(s, a->r);
+    td__sched_pending(s->sched, td__service_now_ms(s), a->r->id, a->r->attempt, placed);
+}
+
 void td__service_track_event(void *arg, const td__track_event *e)
 {
     td__service *s = arg;
@@ -443,7 +463,7 @@ void td__service_track_event(void *arg, const td__track_event *e)
     case TD_TRACK_AGAIN: ask_later(s, a); __attribute__((fallthrough));
     case TD_TRACK_TROUBLE:
         td__service_say(s, a->r, TD_EVENT_NOTE, e->member, "%s", e->text ? e->text : "");
-        if (a->r->state == TD_JOB_LAUNCHING && e->text) { /* what a user sees while it waits */
+        if (td__service_is_starting(a->r) && e->text) { /* what a user sees while it waits */
             td__job_record_say(a->r, "%s", e->text);
             td__service_write(s, a->r);
         }
@@ -456,6 +476,8 @@ void td__service_track_event(void *arg, const td__track_event *e)
         told.kind = TD_EVENT_METRICS;
         td__service_tell_now(s, &told);
         break;
+    case TD_TRACK_PENDING:
+    case TD_TRACK_PLACED: on_queue(s, a, e); break;
     case TD_TRACK_FORGOTTEN: break;
     }
 }

@@ -27,6 +27,8 @@ static const char *const KINDS[] = {[TD_TRACK_STARTED] = "STARTED",
                                     [TD_TRACK_METRICS] = "METRICS",
                                     [TD_TRACK_AGAIN] = "AGAIN",
                                     [TD_TRACK_TROUBLE] = "TROUBLE",
+                                    [TD_TRACK_PENDING] = "PENDING",
+                                    [TD_TRACK_PLACED] = "PLACED",
                                     [TD_TRACK_FORGOTTEN] = "FORGOTTEN"};
 
 typedef struct driver {

@@ -47,6 +47,6 @@ drive job-5-5-ee start wait:FAILED forget
 has 'FAILED member 0.*class launch.*InvalidImageName'
 # More than the cluster has: it waits and says why.
 spec 'name: huge' 'resources: {memory_mb: 900000000}' <<<'exit 0'
-drive job-5-6-ff start wait:TROUBLE kill wait:EXITED forget
+drive job-5-6-ff start wait:TROUBLE wait:PENDING kill wait:EXITED forget
 has 'TROUBLE member 0.*Unschedulable'
 none_left "in the end"

@@ -52,7 +52,7 @@ all_of_it
 
 # What cannot run is reported, what Slurm refuses leaves nothing; a job that waits is cancelled.
 spec 'name: big' 'resources: {members: 2, slots: 64}' <<<'exit 0'
-drive job-2-0-zz start wait:TROUBLE kill wait:EXITED forget
+drive job-2-0-zz start wait:TROUBLE wait:PENDING kill wait:EXITED forget
 has 'TROUBLE member 0.*PartitionConfig'
 echo "slurm: {dir: $dir/shared, partition: nosuch}" >service.yaml
 drive job-2-1-aa start wait:FAILED

@@ -389,6 +389,31 @@ TEST(slow_senders_are_cut_off)
     stop();
 }
 
+/* Between two requests there is more time than for one, and not for ever. */
+TEST(idle_connections_are_closed)
+{
+    td__httpd_opts o = {.limits = {.request_s = 1, .idle_s = 3}};
+    static const char ASK[] = "GET /echo/1 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    char text[2048];
+
+    start(&o);
+    int fd = client();
+    td__deadline until = td__deadline_in_ms(PATIENCE_MS);
+    say(fd, ASK, sizeof ASK - 1);
+    while (recv(fd, text, sizeof text, MSG_DONTWAIT) <= 0) {
+        CHECK(!td__deadline_passed(until), "no answer");
+        turn();
+    }
+    uint64_t answered = td__clock_ns();
+    while (recv(fd, text, sizeof text, MSG_DONTWAIT) != 0) {
+        CHECK(!td__deadline_passed(until), "an idle connection stays");
+        turn();
+    }
+    CHECK(td__clock_ns() - answered > 2000000000ull, "it is closed as one that sends slowly");
+    close(fd);
+    stop();
+}
+
 TEST(rates_and_connections_have_limits)
 {
     td__httpd_opts o = {.limits = {.requests_per_s = 1, .per_address = 4}};
@@ -459,6 +484,7 @@ int main(void)
         cmocka_unit_test(streams_flow_until_either_side_ends),
         cmocka_unit_test(slow_readers_are_cut_off),
         cmocka_unit_test(slow_senders_are_cut_off),
+        cmocka_unit_test(idle_connections_are_closed),
         cmocka_unit_test(rates_and_connections_have_limits),
         cmocka_unit_test(the_first_connection_waits_for_descriptors),
     };

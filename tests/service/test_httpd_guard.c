@@ -168,12 +168,44 @@ TEST(paths_match_routes)
         CHECK(!td__httpd_path_ok(BAD[i]), "%s", BAD[i]);
 }
 
+TEST(clients_have_so_many_connections)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000001)},
+                       other = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000002)};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6}, mapped = {.sin6_family = AF_INET6};
+    const struct sockaddr *a = (const struct sockaddr *)&four, *b = (const struct sockaddr *)&other,
+                          *n = (const struct sockaddr *)&six, *m = (const struct sockaddr *)&mapped;
+    td__clients *c;
+
+    assert_int_equal(inet_pton(AF_INET6, "2001:db8::1", &six.sin6_addr), 1);
+    assert_int_equal(inet_pton(AF_INET6, "::ffff:10.0.0.1", &mapped.sin6_addr), 1);
+    CHECK_OK(td__clients_create(2, &c));
+    for (int i = 0; i < 2; i++) {
+        assert_true(td__clients_room(c, a));
+        td__clients_enter(c, a);
+    }
+    assert_false(td__clients_room(c, a));
+    assert_false(td__clients_room(c, m)); /* the same client */
+    assert_true(td__clients_room(c, b) && td__clients_room(c, n) && td__clients_room(c, NULL));
+    td__clients_enter(c, n);
+    td__clients_enter(c, n);
+    assert_int_equal(inet_pton(AF_INET6, "2001:db8::ffff:1", &six.sin6_addr), 1);
+    assert_false(td__clients_room(c, n)); /* the same network */
+    td__clients_leave(c, m);
+    assert_true(td__clients_room(c, a));
+    td__clients_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_name_users_and_scopes), cmocka_unit_test(bad_tokens_are_refused),
-        cmocka_unit_test(hosts_must_be_known),          cmocka_unit_test(origins_must_be_ours),
-        cmocka_unit_test(rates_are_per_client),         cmocka_unit_test(paths_match_routes),
+        cmocka_unit_test(tokens_name_users_and_scopes),
+        cmocka_unit_test(bad_tokens_are_refused),
+        cmocka_unit_test(hosts_must_be_known),
+        cmocka_unit_test(origins_must_be_ours),
+        cmocka_unit_test(rates_are_per_client),
+        cmocka_unit_test(paths_match_routes),
+        cmocka_unit_test(clients_have_so_many_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

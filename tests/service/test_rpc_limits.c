@@ -1,7 +1,9 @@
 /* Limits of the gRPC server: clients that do not read, send too much, open too many calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
+#include <unistd.h>
 
+#include "net/socket.h"
 #include "rpc/grpc_wire.h"
 #include "support/check.h"
 #include "support/rpc_rig.h"
@@ -132,6 +134,75 @@ TEST(decoding_has_a_budget)
     rpc_rig_fini(&r);
 }
 
+static bool closed(rpc_rig *r)
+{
+    td__grpc_stats s;
+
+    CHECK_OK(td__loop_turn(r->loop, 5));
+    td__grpc_stats_get(r->server, &s);
+    return s.open_connections == 0;
+}
+
+/* Without a call a connection is told to go, whatever it answers to pings; a stream keeps it. */
+TEST(idle_connections_are_closed)
+{
+    rpc_rig r;
+    td__deadline until = td__deadline_in_ms(10000);
+
+    rpc_rig_init(&r, &(td__grpc_limits){.idle_ms = 20, .keepalive_ms = 5});
+    int32_t call = rpc_rig_start(&r, "/test.Service/Stream", "0", NULL, true);
+    while (!r.held) {
+        CHECK(!td__deadline_passed(until), "no call");
+        rpc_turn(r.client);
+    }
+    td__deadline later = td__deadline_in_ms(100);
+    while (!td__deadline_passed(later)) {
+        rpc_turn(r.client);
+        CHECK(!closed(&r), "a connection with a stream is closed");
+    }
+    td__call_finish(r.held, TD_GRPC_OK, "%s", "");
+    CHECK_EQ_INT(rpc_wait(r.client, call)->status, 0);
+    while (!closed(&r))
+        CHECK(!td__deadline_passed(until), "an idle connection stays");
+    rpc_rig_fini(&r);
+}
+
+/* One client address cannot have all connections. */
+TEST(an_address_has_so_many_connections)
+{
+    rpc_rig r;
+    td__grpc_stats s;
+    char address[TD_ADDRESS_BYTES];
+    int fds[8];
+    td__deadline until = td__deadline_in_ms(10000);
+
+    rpc_rig_init(&r, &(td__grpc_limits){.per_address = 3});
+    CHECK_OK(td__grpc_listen(r.server, &(td__grpc_listener){.address = "127.0.0.1:0"}, address));
+    for (int i = 0; i < 8; i++)
+        CHECK_OK(td__socket_connect(address, td__deadline_in_ms(10000), &fds[i]));
+    do {
+        CHECK(!td__deadline_passed(until), "not all have come");
+        CHECK_OK(td__loop_turn(r.loop, 100));
+        td__grpc_stats_get(r.server, &s);
+    } while (s.refused_connections < 5);
+    CHECK_EQ_INT(s.open_connections, 3 + 1); /* and the rig's own, of no address */
+    for (int i = 0; i < 8; i++)
+        close(fds[i]);
+    while (s.open_connections > 1) {
+        CHECK(!td__deadline_passed(until), "%u stay", s.open_connections);
+        CHECK_OK(td__loop_turn(r.loop, 100));
+        td__grpc_stats_get(r.server, &s);
+    }
+    CHECK_OK(td__socket_connect(address, td__deadline_in_ms(10000), &fds[0]));
+    while (s.open_connections < 2) {
+        CHECK(!td__deadline_passed(until), "there is room again, and nobody comes in");
+        CHECK_OK(td__loop_turn(r.loop, 100));
+        td__grpc_stats_get(r.server, &s);
+    }
+    close(fds[0]);
+    rpc_rig_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +212,8 @@ int main(void)
         cmocka_unit_test(more_streams_than_allowed_wait_in_the_client),
         cmocka_unit_test(metadata_has_a_limit),
         cmocka_unit_test(decoding_has_a_budget),
+        cmocka_unit_test(idle_connections_are_closed),
+        cmocka_unit_test(an_address_has_so_many_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -314,6 +314,77 @@ TEST(what_lies_elsewhere_takes_no_room)
     td__sched_destroy(s);
 }
 
+/* What waits in another system's queue waits as long as it takes, and holds up no other launch; as
+ * soon as it has its place there, it is to start in time. */
+TEST(pending_elsewhere)
+{
+    td__sched *s;
+
+    CHECK_OK(td__sched_create(&(td__sched_opts){.capacity = {8, 0, 0},
+                                                .max_launching = 1,
+                                                .max_pending = 2,
+                                                .starve_ms = 1000,
+                                                .preempt_ms = -1,
+                                                .launch_timeout_ms = 1000},
+                              &s));
+    for (int32_t id = 1; id <= 3; id++)
+        submit(
+            s, 1,
+            (td__sched_job){.id = id, .need = {9, 0, 0}, .elsewhere = {9, 0, 0}, .queues = true});
+    submit(s, 1, (td__sched_job){.id = 4, .need = {1, 0, 0}});
+    FOLLOWS(s, 1, "launch 1");
+    td__sched_pending(s, 2, 1, 1, true); /* was never pending */
+    FOLLOWS(s, 2, "");
+    td__sched_pending(s, 2, 1, 1, false);
+    FOLLOWS(s, 2, "pending 1 launch 2");
+    td__sched_pending(s, 3, 2, 1, false);
+    FOLLOWS(s, 3, "pending 2 launch 4"); /* 3 would be one too many there */
+    td__sched_started(s, 4, 4, 1);
+    FOLLOWS(s, 4, "running 4");
+    assert_int_equal(td__sched_wake_ms(s), 1001); /* 3 has waited for long */
+    FOLLOWS(s, 9000, "");
+    td__sched_pending(s, 9000, 1, 1, true);
+    FOLLOWS(s, 9000, "");
+    assert_int_equal(td__sched_wake_ms(s), 10000);
+    td__sched_pending(s, 9500, 1, 1, false); /* it lost its place */
+    FOLLOWS(s, 10500, "");
+    td__sched_pending(s, 11000, 1, 1, true);
+    FOLLOWS(s, 12000, "stop 1");
+    td__sched_ended(s, 12001, 1, 1, TD_EXIT_CLASS_STOPPED);
+    FOLLOWS(s, 12001, "failed 1 launch 3");
+    td__sched_started(s, 12002, 2, 1);
+    FOLLOWS(s, 12002, "running 2");
+    td__sched_ended(s, 12003, 2, 1, TD_EXIT_CLASS_OK);
+    td__sched_cancel(s, 12003, 3);
+    td__sched_ended(s, 12004, 3, 1, TD_EXIT_CLASS_STOPPED);
+    FOLLOWS(s, 12004, "succeeded 2 stop 3 cancelled 3");
+    td__sched_destroy(s);
+}
+
+/* A restarted service finds it pending; 200 of them hold up nobody. */
+TEST(pending_jobs_of_a_restart)
+{
+    td__sched *s;
+
+    CHECK_OK(td__sched_create(&(td__sched_opts){.capacity = {8, 0, 0},
+                                                .max_launching = 4,
+                                                .max_pending = 200,
+                                                .starve_ms = 1000,
+                                                .preempt_ms = -1,
+                                                .launch_timeout_ms = 1000},
+                              &s));
+    for (int32_t id = 1; id <= 200; id++)
+        submit(s, 1,
+               (td__sched_job){.id = id, .queues = true, .state = TD_JOB_PENDING, .attempt = 1});
+    for (int32_t id = 201; id <= 300; id++)
+        submit(s, 1, (td__sched_job){.id = id, .queues = true, .priority = 1});
+    submit(s, 1, (td__sched_job){.id = 301, .need = {1, 0, 0}});
+    FOLLOWS(s, 5000, "launch 301");
+    td__sched_started(s, 5001, 7, 1);
+    FOLLOWS(s, 5001, "running 7 launch 201");
+    td__sched_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +399,8 @@ int main(void)
         cmocka_unit_test(cancel_pause_resume),
         cmocka_unit_test(restored),
         cmocka_unit_test(what_lies_elsewhere_takes_no_room),
+        cmocka_unit_test(pending_elsewhere),
+        cmocka_unit_test(pending_jobs_of_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

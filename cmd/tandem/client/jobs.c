@@ -55,7 +55,8 @@ static int list(td__client *c)
         td__text_add(&path, "%20");
     }
     if (states || !(td__args_has(a, "all") || td__args_count(a)))
-        td__text_printf(&path, "state%%3D%s", states ? states : "queued,paused,launching,running");
+        td__text_printf(&path, "state%%3D%s",
+                        states ? states : "queued,paused,launching,pending,running");
     int rc = td__client_call(c, "GET", path.data, NULL, &answer);
     td__text_fini(&path);
     if (rc)
@@ -109,7 +110,7 @@ static int run_jobs(const td__args *a)
 static const td__flag JOBS_FLAGS[] = {
     {"all", 'a', NULL, "also jobs that have ended", NULL},
     {"state", 0, "STATES", "jobs in these states, separated by commas",
-     "queued paused launching running succeeded failed cancelled"},
+     "queued paused launching pending running succeeded failed cancelled"},
     {"limit", 0, "N", "at most so many; 50", NULL},
     {"json", 0, NULL, "print JSON", NULL},
     TD_CLIENT_FLAGS,

@@ -82,10 +82,12 @@ td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
     const td__grpc_service *const services[] = {&td__book_training, &td__book_data, &td__book_runs,
                                                 &td__book_prediction, &td__tandem_v1};
     td__grpc_api *a = td__calloc(1, sizeof *a);
-    td__grpc_opts opts = {
-        .limits = {.max_message = (size_t)c->max_request, .max_streams = (unsigned)c->max_streams},
-        .authorize = authorize,
-        .arg = a};
+    td__grpc_opts opts = {.limits = {.max_message = (size_t)c->max_request,
+                                     .max_streams = (unsigned)c->max_streams,
+                                     .per_address = (unsigned)c->per_address,
+                                     .idle_ms = (unsigned)c->idle_timeout_s * 1000},
+                          .authorize = authorize,
+                          .arg = a};
     td_status st;
 
     *out = NULL;

@@ -152,7 +152,10 @@ static td_status listen_all(td__http_api *a, const td__service_config *c, const 
                             .cert = cert,
                             .key = key,
                             .spool = a->spool,
-                            .limits = {.body = (size_t)c->max_request, .requests_per_s = rate}};
+                            .limits = {.body = (size_t)c->max_request,
+                                       .requests_per_s = rate,
+                                       .per_address = (unsigned)c->per_address,
+                                       .idle_s = (unsigned)c->idle_timeout_s}};
         TD_TRY(td__httpd_create(td__service_loop(a->o.service), &o, &a->servers[i]));
         a->n_servers++;
     }

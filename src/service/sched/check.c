@@ -25,7 +25,8 @@ static bool beyond(td__resources used, td__resources most)
 
 static const char *check_job(const job *j)
 {
-    bool active = j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_RUNNING;
+    bool active = j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_PENDING ||
+                  j->j.state == TD_JOB_RUNNING;
     bool queued = j->j.state == TD_JOB_QUEUED;
 
     if (!active && !queued && j->j.state != TD_JOB_PAUSED)
@@ -48,7 +49,7 @@ static const char *check_job(const job *j)
 const char *td__sched_check(const td__sched *s)
 {
     td__resources used = {0}, all = {0}, by_user = {0};
-    int n = 0, launching = 0, queued = 0;
+    int n = 0, launching = 0, elsewhere = 0, queued = 0;
     const char *wrong = NULL;
 
     for (size_t i = 0; i < s->n_job_buckets; i++)
@@ -57,6 +58,8 @@ const char *td__sched_check(const td__sched *s)
             n++;
             queued += j->j.state == TD_JOB_QUEUED;
             launching += j->j.state == TD_JOB_LAUNCHING;
+            elsewhere +=
+                j->j.queues && (j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_PENDING);
             if (td__order_has(&j->in_active)) {
                 add(&used, td__sched_takes(j));
                 add(&all, j->j.need);
@@ -74,6 +77,8 @@ const char *td__sched_check(const td__sched *s)
         return "jobs were miscounted";
     if (launching != s->launching)
         return "launching jobs were miscounted";
+    if (elsewhere != s->elsewhere)
+        return "jobs in queues of other systems were miscounted";
     if (s->o.max_launching && launching > s->o.max_launching)
         return "more jobs are launching than may";
     if (queued != td__order_count(&s->queued))

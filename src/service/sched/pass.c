@@ -6,7 +6,10 @@
 
 /* How many jobs that cannot start are looked at in one pass. Those behind them are not reached,
  * which costs some backfill and keeps a pass short with 100,000 queued jobs. */
-enum { DEPTH = 64 };
+enum {
+    DEPTH = 64,
+    DEPTH_HELD = 1024 /* of those that only wait until fewer are pending: looking is cheap */
+};
 
 static void subtract(td__resources *r, td__resources need)
 {
@@ -107,6 +110,12 @@ typedef struct pass {
     int64_t start;       /* of the reserved job at the latest */
 } pass;
 
+/* Another system's queue has enough of ours. */
+static bool is_held_back(const td__sched *s, const job *j)
+{
+    return j->j.queues && s->o.max_pending && s->elsewhere >= s->o.max_pending;
+}
+
 static bool may_launch(const pass *p, const job *j)
 {
     const td__sched *s = p->s;
@@ -139,24 +148,27 @@ void td__sched_pass(td__sched *s, int64_t now)
 {
     pass p = {.s = s, .now = now};
     job *aside = NULL;
-    int n_aside = 0;
+    int n_aside = 0, n_held = 0;
 
     if (!s->changed)
         return;
     s->changed = false;
-    while (n_aside < DEPTH && s->users.root &&
+    while (n_aside < DEPTH && n_held < DEPTH_HELD && s->users.root &&
            (!s->o.max_launching || s->launching < s->o.max_launching)) {
         user *u = TD_ORDER_OF(td__order_first(&s->users), user, in_users);
         job *j = TD_ORDER_OF(td__order_first(&u->queue), job, in_queue);
-        if (may_launch(&p, j)) {
+        bool held = is_held_back(s, j);
+        if (!held && may_launch(&p, j)) {
             td__sched_launch(s, j, now);
             continue;
         }
-        consider_reserving(&p, j);
+        if (!held)
+            consider_reserving(&p, j);
         td__sched_dequeue(s, j);
         j->aside = aside;
         aside = j;
-        n_aside++;
+        n_aside += !held;
+        n_held += held;
     }
     for (job *j = aside, *next; j; j = next) {
         next = j->aside;

@@ -138,7 +138,15 @@ bool td__sched_take(td__sched *s, td__sched_action *out)
 
 static bool is_active(const job *j)
 {
-    return j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_RUNNING;
+    return j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_PENDING ||
+           j->j.state == TD_JOB_RUNNING;
+}
+
+static void count_state(td__sched *s, const job *j, int n)
+{
+    s->launching += j->j.state == TD_JOB_LAUNCHING ? n : 0;
+    if (j->j.queues && (j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_PENDING))
+        s->elsewhere += n;
 }
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -163,6 +171,8 @@ static int64_t next_time(const td__sched *s, const job *j, int64_t now)
     }
     if (j->j.state == TD_JOB_LAUNCHING && !j->stop && s->o.launch_timeout_ms)
         t = sooner(t, j->j.launched_ms + s->o.launch_timeout_ms);
+    if (j->j.state == TD_JOB_PENDING && j->placed_ms && !j->stop && s->o.launch_timeout_ms)
+        t = sooner(t, j->placed_ms + s->o.launch_timeout_ms);
     if (j->j.state == TD_JOB_RUNNING && !j->stop && j->j.time_limit_ms)
         t = sooner(t, j->j.started_ms + j->j.time_limit_ms);
     return t;
@@ -237,7 +247,7 @@ void td__sched_launch(td__sched *s, job *j, int64_t now)
     j->j.attempt++;
     j->j.launched_ms = now;
     j->j.started_ms = 0;
-    s->launching++;
+    count_state(s, j, 1);
     td__sched_use(s, j);
     td__order_insert(&s->active, &j->in_active);
     set_timer(s, j, now);
@@ -282,7 +292,7 @@ td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *given)
     *bucket = j;
     s->n_jobs++;
     if (is_active(j)) {
-        s->launching += j->j.state == TD_JOB_LAUNCHING;
+        count_state(s, j, 1);
         td__sched_use(s, j);
         td__order_insert(&s->active, &j->in_active);
         if (j->j.cancel_asked ||
@@ -309,13 +319,33 @@ void td__sched_release(td__sched *s, int64_t now, int32_t id)
         queue(s, j, now);
 }
 
+void td__sched_pending(td__sched *s, int64_t now, int32_t id, int attempt, bool placed)
+{
+    job *j = td__sched_find(s, id);
+
+    if (!j || j->j.attempt != attempt ||
+        (j->j.state != TD_JOB_PENDING && (j->j.state != TD_JOB_LAUNCHING || placed)))
+        return;
+    j->placed_ms = placed ? now : 0;
+    if (j->j.state == TD_JOB_LAUNCHING) {
+        count_state(s, j, -1);
+        j->j.state = TD_JOB_PENDING;
+        count_state(s, j, 1);
+        s->changed = true;
+        say(s, j, TD_WHY_NONE);
+    }
+    if (!j->stop)
+        set_timer(s, j, now);
+}
+
 void td__sched_started(td__sched *s, int64_t now, int32_t id, int attempt)
 {
     job *j = td__sched_find(s, id);
 
-    if (!j || j->j.state != TD_JOB_LAUNCHING || j->j.attempt != attempt)
+    if (!j || (j->j.state != TD_JOB_LAUNCHING && j->j.state != TD_JOB_PENDING) ||
+        j->j.attempt != attempt)
         return;
-    s->launching--;
+    count_state(s, j, -1);
     s->changed = true;
     j->j.state = TD_JOB_RUNNING;
     j->j.started_ms = now;
@@ -352,7 +382,7 @@ void td__sched_ended(td__sched *s, int64_t now, int32_t id, int attempt, td__exi
     if (!j || !is_active(j) || j->j.attempt != attempt)
         return;
     td__sched_why stop = j->stop;
-    s->launching -= j->j.state == TD_JOB_LAUNCHING;
+    count_state(s, j, -1);
     td__order_remove(&s->active, &j->in_active);
     td__sched_give_back(s, j, now);
     if (stop == TD_WHY_CANCEL)
@@ -448,7 +478,7 @@ static void time_has_come(td__sched *s, job *j, int64_t now)
             finish(s, j, TD_JOB_FAILED, TD_WHY_DEADLINE);
     } else if (j->place == PLACE_WAITING) {
         queue(s, j, now);
-    } else if (j->j.state == TD_JOB_LAUNCHING) {
+    } else if (j->j.state == TD_JOB_LAUNCHING || j->j.state == TD_JOB_PENDING) {
         td__sched_stop(s, j, TD_WHY_LAUNCH_TIMEOUT);
     } else if (j->j.state == TD_JOB_RUNNING) {
         td__sched_stop(s, j, TD_WHY_TIME_LIMIT);

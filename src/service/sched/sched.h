@@ -4,8 +4,9 @@
  * then takes the actions that follow, in order. The service and the soak over a million jobs run
  * the same code.
  *
- * Lists     queued (eligible, waiting for a time, or held), launching, running, and paused; jobs
- *           that reach a final state are forgotten.
+ * Lists     queued (eligible, waiting for a time, or held), launching, pending (launched, and waiting
+ *           in the queue of another system), running, and paused; jobs that reach a final state are
+ *           forgotten.
  * Order     Higher priority first; among equals the user with the smaller share (dominant
  *           resource in use, by weight; then past usage, which halves in half_life), then the
  *           smaller id.
@@ -32,10 +33,11 @@ typedef struct td__resources {
 typedef struct td__sched_opts {
     td__resources capacity;
     int max_launching;         /* 0: no limit */
+    int max_pending;           /* 0: no limit */
     double half_life_s;        /* of past usage; 0: a day */
     int64_t starve_ms;         /* */
     int64_t preempt_ms;        /* -1: never */
-    int64_t launch_timeout_ms; /* 0: none */
+    int64_t launch_timeout_ms; /* without the time of being pending; 0: none */
 } td__sched_opts;
 
 TD_NODISCARD td_status td__sched_create(const td__sched_opts *o, td__sched **out);
@@ -53,6 +55,7 @@ typedef struct td__sched_job {
     /* Of these, what is not of the capacity: another system hands it out. Quotas and shares count
      * it all the same. */
     td__resources elsewhere;
+    bool queues; /* that system lets it wait: it may become pending */
     int64_t submitted_ms;
     int64_t deadline_ms;   /* when it must have ended; 0: none */
     int64_t time_limit_ms; /* of one attempt; 0: none */
@@ -61,7 +64,7 @@ typedef struct td__sched_job {
     bool retry_permanent, preemptible;
     bool held; /* not eligible until td__sched_release */
     /* Where it stands; zero for a new one. */
-    td__job_state state; /* QUEUED, PAUSED, LAUNCHING, RUNNING */
+    td__job_state state; /* QUEUED, PAUSED, LAUNCHING, PENDING, RUNNING */
     int attempt, failures;
     int64_t not_before_ms, launched_ms, started_ms;
     bool cancel_asked, pause_asked;
@@ -73,6 +76,9 @@ bool td__sched_fits(const td__sched *s, const char *user, td__resources need,
 /* A new job, or one that the store still had. */
 TD_NODISCARD td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *j);
 void td__sched_release(td__sched *s, int64_t now, int32_t id);
+/* Its attempt waits in the queue of another system: as long as it takes, and others may be launched
+ * meanwhile. placed: it waits there no longer, and is to start in time from now on. */
+void td__sched_pending(td__sched *s, int64_t now, int32_t id, int attempt, bool placed);
 /* Its attempt runs; has ended. Reports of other attempts, and of unknown jobs, change nothing. */
 void td__sched_started(td__sched *s, int64_t now, int32_t id, int attempt);
 void td__sched_ended(td__sched *s, int64_t now, int32_t id, int attempt, td__exit_class how);

@@ -19,11 +19,12 @@ struct job {
     td__sched_why stop;  /* why it is being stopped; NONE: it is not */
     int64_t eligible_ms; /* since when */
     int64_t timer_ms;
+    int64_t placed_ms; /* PENDING: since when it waits no longer; 0: it waits */
     job *hash_next;
     td__order_node in_queue;  /* owner's eligible jobs */
     td__order_node in_all;    /* all of the state QUEUED, by id */
     td__order_node in_timers; /* by timer_ms */
-    td__order_node in_active; /* launching and running: those to preempt first come first */
+    td__order_node in_active; /* launching, pending, running: those to preempt first come first */
     job *aside;               /* blocked in this pass */
 };
 
@@ -46,6 +47,7 @@ struct td__sched {
     td__sched_opts o;
     td__resources used;
     int launching;
+    int elsewhere;    /* launching or pending, of those that may become pending */
     td__order users;  /* with eligible jobs: whose head comes first */
     td__order queued; /* by id */
     td__order timers;

@@ -35,6 +35,7 @@ typedef struct td__seen {
     int exit_status;           /* of ENDED; -1: unknown */
     td__exit_class exit_class; /* of ENDED; NONE: by exit_status */
     bool hopeless;             /* of WAITING: it will never run */
+    bool queued;               /* of WAITING: in the queue of a system that lets groups wait */
     char text[256];            /* why it waits or ended: "ImagePullBackOff: ...", "OOMKilled" */
 } td__seen;
 

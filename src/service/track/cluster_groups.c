@@ -259,11 +259,28 @@ static void report_waiting(td__cluster_group *g, const td__seen *seen)
             td__cluster_say(g, TD_TRACK_TROUBLE, i, seen[i].text);
 }
 
+/* A group that waits in its system's queue, with one member or all of them. */
+static void report_queue(td__cluster_group *g, const td__seen *seen)
+{
+    int i = 0, n = g->l->members;
+
+    while (i < n && !(seen[i].state == TD_SEEN_WAITING && seen[i].queued))
+        i++;
+    if (g->started || (i == n && !g->pending))
+        return;
+    bool said = i < n && g->pending && strcmp(seen[i].text, g->seen[i].text) == 0;
+    g->pending = i < n;
+    if (!said)
+        td__cluster_say(g, g->pending ? TD_TRACK_PENDING : TD_TRACK_PLACED, 0,
+                        g->pending && seen[i].text[0] ? seen[i].text : NULL);
+}
+
 static void on_seen(td__cluster_group *g, const td__seen *seen)
 {
     int count[TD_SEEN_ENDED + 1] = {0}, restarting = 0, n = g->l->members;
 
     report_waiting(g, seen);
+    report_queue(g, seen);
     memcpy(g->seen, seen, (size_t)n * sizeof *seen);
     g->unreachable = false;
     for (int i = 0; i < n; i++)

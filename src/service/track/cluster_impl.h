@@ -71,6 +71,7 @@ struct td__cluster_group {
     bool signalled;     /* by the service: what follows is no failure of its own */
     bool unreachable;   /* TROUBLE was said of it */
     bool start_again;   /* START met an outage, and is tried again */
+    bool pending;       /* PENDING was said last, and not PLACED */
     bool over;          /* EXITED, FAILED or UNKNOWN was said */
     int failed_member;  /* -1: none */
     int exit_status;

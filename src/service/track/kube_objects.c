@@ -286,9 +286,11 @@ static void see_waiting(const json_t *status, td__seen *out)
     for (size_t i = 0; i < json_array_size(conditions); i++) {
         const json_t *c = json_array_get(conditions, i);
         if (strcmp(td__json_text(c, "type"), "PodScheduled") == 0 &&
-            strcmp(td__json_text(c, "status"), "False") == 0)
+            strcmp(td__json_text(c, "status"), "False") == 0) {
+            out->queued = true;
             snprintf(out->text, sizeof out->text, "%.60s: %.180s", td__json_text(c, "reason"),
                      td__json_text(c, "message"));
+        }
     }
 }
 

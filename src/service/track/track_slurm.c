@@ -212,6 +212,7 @@ static void settle(const char *job, td__seen *m)
         const char *reason = job + n + (job[n] == '|');
         size_t r = strcspn(reason, "|\n");
         m->state = TD_SEEN_WAITING;
+        m->queued = job[0] == 'P'; /* CONFIGURING has its nodes */
         if (strncmp(reason, "None", r) != 0 && strncmp(reason, "Resources", r) != 0 &&
             strncmp(reason, "Priority", r) != 0)
             snprintf(m->text, sizeof m->text, "%.*s", (int)r, reason);

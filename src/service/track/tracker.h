@@ -56,6 +56,8 @@ typedef enum td__track_event_kind {
     TD_TRACK_AGAIN,            /* what became of the group is not known, for a reason of this host
                                   (text): start() or adopt() is to be called again after a while */
     TD_TRACK_TROUBLE,          /* still trying; text: "ImagePullBackOff: ...", "cannot reach ..." */
+    TD_TRACK_PENDING,          /* of own_capacity: it waits in its system's queue; text: why */
+    TD_TRACK_PLACED,           /* after PENDING: it waits no longer, and is being started */
     TD_TRACK_FORGOTTEN         /* answer to forget(): nothing is left of the token */
 } td__track_event_kind;
 
