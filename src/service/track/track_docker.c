@@ -475,6 +475,7 @@ static const td__cluster_ops OPS = {.open = open_docker,
                                     .signal = signal_members,
                                     .output = output,
                                     .forget = forget,
+                                    .shared_dir = true,
                                     .watch = watch};
 
 extern const td__tracker_ops td__tracker_docker;
