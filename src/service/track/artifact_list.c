@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
@@ -93,7 +94,7 @@ td_status td__artifact_list_write(const char *artifacts, const char *path, bool 
         const char *why = trouble_with(e, root);
         if (why && all)
             st = refuse(e->fts_path, why);
-        else if (!why && e->fts_info == FTS_F)
+        else if (!why && e->fts_info == FTS_F && (all || access(e->fts_path, R_OK) == 0))
             st = add(&f, e->fts_path, e->fts_path + root);
     }
     if (walk)

@@ -68,6 +68,7 @@ void td__cluster_destroy(td__tracker *t)
     td__cluster_read_mail(c); /* frees what was posted */
     td__loop_unwatch(c->base.c.loop, &c->mailed);
     close(c->mailed.fd);
+    td__cluster_publish_end(c);
     td__cluster_empty_queue(c);
     while (c->groups)
         td__cluster_drop(c->groups);
@@ -168,6 +169,7 @@ void td__cluster_signal(td__tracker *t, const char *token, int member, td__track
     if (what != TD_TRACK_RESTART && member == TD_TRACK_ALL) {
         g->ending = true;
         g->signalled = g->signalled || g->failed_member < 0;
+        td__cluster_publish_stop(g);
     }
     td__cluster_send(g, member, what);
     td__cluster_look_soon(g);

@@ -70,6 +70,7 @@ typedef struct td__cluster_ops {
     uint64_t look_every_ms; /* also without an event; 0: 30,000 */
     bool fresh_output;      /* the output of a restarted member begins anew */
     bool vanish;            /* members that are stopped are gone, and their output with them */
+    bool shared_dir;        /* members write into the job's directory itself */
 } td__cluster_ops;
 
 /* The functions of a tracker over such an ops; TD_CLUSTER_TRACKER lists them for one. */

@@ -46,6 +46,8 @@ void td__cluster_drop(td__cluster_group *g)
         *at = g->next;
     td__timer_stop(c->base.c.loop, &g->look);
     td__timer_stop(c->base.c.loop, &g->grace);
+    td__timer_stop(c->base.c.loop, &g->metrics);
+    td__cluster_publish_stop(g);
     td__cluster_followers_stop(c, g);
     g->over = true;
     for (td__call *call = g->calls ? g->calls->after : NULL, *after; call; call = after) {
@@ -96,6 +98,8 @@ void td__cluster_over(td__cluster_group *g, td__track_event_kind kind)
     g->over = true;
     td__timer_stop(g->c->base.c.loop, &g->look);
     td__timer_stop(g->c->base.c.loop, &g->grace);
+    td__timer_stop(g->c->base.c.loop, &g->metrics);
+    td__cluster_metrics_look(g);
     td__cluster_say(g, kind, 0, g->text[0] ? g->text : NULL);
 }
 
@@ -204,8 +208,14 @@ static void settle(td__cluster_group *g)
     }
 }
 
-/* The output is kept, as far as it can be had. */
-static void output_is_kept(td__cluster_group *g)
+static void say_started(td__cluster_group *g)
+{
+    g->started = true;
+    td__cluster_say(g, TD_TRACK_STARTED, 0, NULL);
+    td__cluster_metrics_look(g);
+}
+
+void td__cluster_tidy(td__cluster_group *g)
 {
     td__call *call = g->c->ops->tidy ? td__cluster_call(g, TD_CALL_TIDY) : NULL;
 
@@ -215,6 +225,13 @@ static void output_is_kept(td__cluster_group *g)
     }
     g->fetching = 1;
     td__cluster_push(g, call);
+}
+
+/* The output is kept, as far as it can be had. */
+static void output_is_kept(td__cluster_group *g)
+{
+    if (!td__cluster_publish(g))
+        td__cluster_tidy(g);
 }
 
 /* Output is kept before anybody may remove the members. */
@@ -292,10 +309,8 @@ static void on_seen(td__cluster_group *g, const td__seen *seen)
     g->adopting = false;
     bool all_begun = count[TD_SEEN_WAITING] == 0 && count[TD_SEEN_ABSENT] == 0;
     if (!g->started && all_begun &&
-        !(g->failed_member >= 0 && g->exit_class == TD_EXIT_CLASS_LAUNCH)) {
-        g->started = true;
-        td__cluster_say(g, TD_TRACK_STARTED, 0, NULL);
-    }
+        !(g->failed_member >= 0 && g->exit_class == TD_EXIT_CLASS_LAUNCH))
+        say_started(g);
     for (int i = 0; i < n && !g->over; i++) {
         bool failed = has_failed(&seen[i]) && !(g->ending && seen[i].state == TD_SEEN_ABSENT);
         if (failed && !g->restarting[i] && !restart_member(g, i, &seen[i]))
@@ -303,16 +318,14 @@ static void on_seen(td__cluster_group *g, const td__seen *seen)
         restarting += g->restarting[i];
     }
     bool all_over = count[TD_SEEN_WAITING] + count[TD_SEEN_RUNNING] + restarting == 0;
-    if (all_over && g->fetching == 0) {
+    if (all_over && g->fetching == 0 && !g->publication) {
         settle(g);
         if (!g->started && g->exit_class == TD_EXIT_CLASS_LAUNCH) {
             td__cluster_over(g, TD_TRACK_FAILED);
             return;
         }
-        if (!g->started) {
-            g->started = true;
-            td__cluster_say(g, TD_TRACK_STARTED, 0, NULL);
-        }
+        if (!g->started)
+            say_started(g);
         fetch_output(g);
         return;
     }

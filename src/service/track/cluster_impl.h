@@ -12,6 +12,7 @@
 typedef struct td__cluster td__cluster;
 typedef struct td__cluster_group td__cluster_group;
 typedef struct td__follower td__follower;
+typedef struct td__publication td__publication;
 
 typedef enum td__call_kind {
     TD_CALL_START,
@@ -77,10 +78,13 @@ struct td__cluster_group {
     int exit_status;
     td__exit_class exit_class;
     char text[1024];
-    int fetching;    /* OUTPUT and TIDY calls that EXITED waits for */
-    int fetch_tries; /* rounds of them that met an outage */
-    bool cut_off;    /* this round did */
-    bool unsaved;    /* output of a member could not be fetched */
+    int fetching;                 /* OUTPUT and TIDY calls that EXITED waits for */
+    int fetch_tries;              /* rounds of them that met an outage */
+    bool cut_off;                 /* this round did */
+    bool unsaved;                 /* output of a member could not be fetched */
+    td__publication *publication; /* of its results, which EXITED waits for; NULL: none */
+    td__timer metrics;
+    uint64_t metrics_nbytes; /* that were told */
 };
 
 struct td__cluster {
@@ -89,6 +93,8 @@ struct td__cluster {
     void *system; /* of ops */
     td__cluster_group *groups;
     td__follower *followers;
+    struct td__work_threads *publishers; /* NULL: none was needed yet */
+    td__publication *publications;
     bool closing;
     /* What threads have handed over: a descriptor of its own instead of the loop's tasks, so that
      * nothing is left in the loop when the tracker is destroyed. */
@@ -140,5 +146,15 @@ TD_NODISCARD td_status td__cluster_fetch(td__cluster *c, const td__launch *l, in
 void td__cluster_show(const char *path, uint64_t from, const td__log_sink *sink, td_status st);
 void td__cluster_follow(td__cluster_group *g, int member);
 void td__cluster_followers_stop(td__cluster *c, const td__cluster_group *g); /* NULL: all */
+
+/* cluster_results.c, for ops->shared_dir. Tells of new metrics, again and again until it is over.
+ */
+void td__cluster_metrics_look(td__cluster_group *g);
+/* The results of a group that has succeeded: true: EXITED follows when they are published. */
+bool td__cluster_publish(td__cluster_group *g);
+/* What ended members do not need goes, then the group is over. */
+void td__cluster_tidy(td__cluster_group *g);
+void td__cluster_publish_stop(td__cluster_group *g);
+void td__cluster_publish_end(td__cluster *c); /* all of them */
 
 #endif

@@ -7,46 +7,54 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/file_below.h"
 
 enum { PATH_BYTES = 4400 };
 
-static td_status copy(const char *from, const char *to)
+static td_status copy(int from, const char *to)
 {
-    td__file_map m;
+    char piece[1 << 16];
     td__file_out f;
+    ssize_t n;
 
-    TD_TRY(td__file_map_open(&m, from));
-    td_status st = td__file_out_open(&f, to);
-    if (!st) {
-        td__file_out_write(&f, m.data, m.nbytes);
-        st = td__file_out_commit(&f);
-    }
-    td__file_map_close(&m);
+    TD_TRY(td__file_out_open(&f, to));
+    while ((n = read(from, piece, sizeof piece)) > 0)
+        td__file_out_write(&f, piece, (size_t)n);
+    if (n == 0)
+        return td__file_out_commit(&f);
+    td_status st = TD_FAIL(TD_EIO, "%s: its source cannot be read: %s", to, strerror(errno));
+    td__file_out_abandon(&f);
     return st;
 }
 
-static td_status publish(const char *from, const char *artifacts, const char *name)
+/* What is behind a link, or this process may not read, is left out like what is not there. */
+static td_status publish(const char *run, const char *from, const char *artifacts, const char *name)
 {
-    char to[PATH_BYTES];
+    char to[PATH_BYTES], self[48];
+    int fd = td__file_open_below(run, from, O_RDONLY, 0);
 
-    snprintf(to, sizeof to, "%.4200s/%s", artifacts, name);
-    unlink(to);
-    if (link(from, to) == 0 || errno == ENOENT)
+    if (fd < 0)
         return TD_OK;
-    return copy(from, to);
+    snprintf(to, sizeof to, "%.4200s/%s", artifacts, name);
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    unlink(to);
+    td_status st = linkat(AT_FDCWD, self, AT_FDCWD, to, AT_SYMLINK_FOLLOW) ? copy(fd, to) : TD_OK;
+    close(fd);
+    return st;
 }
 
 /* The name that checkpoints/best or checkpoints/latest holds; false: there is none. */
 static bool read_name(const char *run, const char *which, char *name, size_t nbytes)
 {
-    char path[PATH_BYTES];
+    char path[64];
 
-    snprintf(path, sizeof path, "%.4200s/checkpoints/%s", run, which);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "checkpoints/%s", which);
+    int fd = td__file_open_below(run, path, O_RDONLY, 0);
     ssize_t n = fd >= 0 ? read(fd, name, nbytes - 1) : 0;
     if (fd >= 0)
         close(fd);
@@ -55,18 +63,27 @@ static bool read_name(const char *run, const char *which, char *name, size_t nby
     return *name && !strchr(name, '/');
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 td_status td__publish_run(const char *run, const char *artifacts)
 {
     static const char *const FILES[] = {"job.yaml", "metrics.jsonl", "report.html"};
-    char path[PATH_BYTES], name[128];
+    char path[256], name[128];
 
+    if (!is_folder(run))
+        return TD_OK;
+    if (!is_folder(artifacts))
+        return TD_FAIL(TD_EINVAL, "%s: not a directory", artifacts);
     if (read_name(run, "best", name, sizeof name) || read_name(run, "latest", name, sizeof name)) {
-        snprintf(path, sizeof path, "%.4000s/checkpoints/%s/model.safetensors", run, name);
-        TD_TRY(publish(path, artifacts, "model.safetensors"));
+        snprintf(path, sizeof path, "checkpoints/%s/model.safetensors", name);
+        TD_TRY(publish(run, path, artifacts, "model.safetensors"));
     }
-    for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++) {
-        snprintf(path, sizeof path, "%.4200s/%s", run, FILES[i]);
-        TD_TRY(publish(path, artifacts, FILES[i]));
-    }
+    for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++)
+        TD_TRY(publish(run, FILES[i], artifacts, FILES[i]));
     return TD_OK;
 }

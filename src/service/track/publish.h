@@ -8,7 +8,7 @@
 
 /* From the run's directory: model.safetensors of the best checkpoint (the newest, if none was
  * better), job.yaml, metrics.jsonl, report.html; what is not there is left out. Files of an earlier
- * attempt are replaced. */
+ * attempt are replaced. The job may have put anything there: no link is followed. */
 TD_NODISCARD td_status td__publish_run(const char *run, const char *artifacts);
 
 #endif

@@ -28,9 +28,8 @@
 #include "launch/rank_env.h"
 #include "launch/spawn.h"
 #include "service/track/artifact_list.h"
-#include "service/track/bundle.h"
-#include "service/track/publish.h"
 #include "service/track/memory_groups.h"
+#include "service/track/results.h"
 #include "service/track/tree_memory.h"
 
 extern char **environ;
@@ -40,8 +39,7 @@ enum {
     STATUS_BYTES = 512,
     LATEST_MS = 3600 * 1000,
     BEAT_CHECKS = 4,
-    MEMORY_MS = 500,       /* between looks at the members' memory */
-    SEND_MS = 3600 * 1000, /* for artifacts; a server that says nothing ends it before */
+    MEMORY_MS = 500, /* between looks at the members' memory */
     STOPPED = 128 + SIGTERM,
     KILLED = 128 + SIGKILL,
 };
@@ -468,20 +466,6 @@ static td_status run(supervisor *s)
     return TD_OK;
 }
 
-/* Of what the processes share; NULL: not set. */
-static const char *value_of(const supervisor *s, const char *name)
-{
-    const json_t *list = json_object_get(s->spec, "env");
-    size_t n = strlen(name);
-
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *text = json_string_value(json_array_get(list, i));
-        if (!strncmp(text, name, n) && text[n] == '=')
-            return text + n + 1;
-    }
-    return NULL;
-}
-
 /* What was asked meanwhile: between files, as sending many takes its time. */
 static bool is_stopping(void *arg)
 {
@@ -498,38 +482,27 @@ static bool is_stopping(void *arg)
     return s->stopping;
 }
 
-/* To remote storage, with the keys that the service has given; else with those of ours. */
-static td_status send_artifacts(supervisor *s, const char *artifacts, const char *list,
-                                const char *url)
-{
-    td__s3_opts s3 = {.access_key = value_of(s, "AWS_ACCESS_KEY_ID"),
-                      .secret_key = value_of(s, "AWS_SECRET_ACCESS_KEY"),
-                      .session_token = value_of(s, "AWS_SESSION_TOKEN"),
-                      .region = value_of(s, "AWS_REGION"),
-                      .endpoint = value_of(s, "AWS_ENDPOINT_URL")};
-    td__remote *r;
-
-    TD_TRY(td__remote_create(&(td__remote_opts){.s3 = s3.access_key ? &s3 : NULL}, &r));
-    td_status st =
-        td__bundle_send(r, artifacts, list, url, is_stopping, s, td__deadline_in_ms(SEND_MS));
-    td__remote_destroy(r);
-    return st;
-}
-
 /* Results of a success, whole and with their sha256, before it is said to be one. */
 static td_status publish(supervisor *s)
 {
-    char path[PATH_BYTES];
-    const char *url = value_of(s, "TANDEM_ARTIFACTS_URL");
+    const json_t *list = json_object_get(s->spec, "env");
     const char *artifacts = json_string_value(json_object_get(s->spec, "artifacts"));
-    const char *run_dir = json_string_value(json_object_get(s->spec, "run"));
+    const char **env = td__calloc(json_array_size(list) + 1, sizeof *env);
+    char path[PATH_BYTES];
 
-    if (run_dir && artifacts)
-        TD_TRY(td__publish_run(run_dir, artifacts));
-    if (!artifacts)
-        return TD_OK;
-    TD_TRY(td__artifact_list_write(artifacts, path_of(s, TD__ARTIFACT_LIST, path), false));
-    return url ? send_artifacts(s, artifacts, path, url) : TD_OK;
+    for (size_t i = 0; env && i < json_array_size(list); i++)
+        env[i] = json_string_value(json_array_get(list, i));
+    td__results r = {.run = json_string_value(json_object_get(s->spec, "run")),
+                     .artifacts = artifacts,
+                     .list = path_of(s, TD__ARTIFACT_LIST, path),
+                     .env = env,
+                     .stop = is_stopping,
+                     .arg = s};
+    td_status st = !env        ? TD_FAIL(TD_ENOMEM, "supervisor: out of memory")
+                   : artifacts ? td__results_publish(&r)
+                               : TD_OK;
+    td__free(env);
+    return st;
 }
 
 static td_status record_end(supervisor *s)

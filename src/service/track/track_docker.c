@@ -491,6 +491,7 @@ static const td__cluster_ops OPS = {.open = open_docker,
                                     .output = output,
                                     .tidy = tidy,
                                     .forget = forget,
+                                    .shared_dir = true,
                                     .watch = watch};
 
 extern const td__tracker_ops td__tracker_docker;

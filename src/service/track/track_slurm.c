@@ -327,6 +327,7 @@ static const td__cluster_ops OPS = {.open = open_slurm,
                                     .signal = signal_members,
                                     .output = output,
                                     .forget = forget,
+                                    .shared_dir = true,
                                     .look_every_ms = 1000};
 
 extern const td__tracker_ops td__tracker_slurm;

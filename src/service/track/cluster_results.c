@@ -1,0 +1,192 @@
+/* cluster_results.c -- trackers whose members write into the job's directory, which the service
+ * sees: its metrics are followed while the group runs, and when it has succeeded its results are
+ * published before EXITED says so. Publishing has threads of its own: sending may take long, and
+ * other groups are looked at meanwhile. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "rpc/work.h"
+#include "service/track/artifact_list.h"
+#include "service/track/cluster_impl.h"
+#include "service/track/results.h"
+
+enum { PATH = 4300, AT_ONCE = 2, METRICS_MS = 1000, STOPPED = 143 };
+
+struct td__publication {
+    td__work work;
+    td__cluster *c;
+    td__launch *l;
+    pthread_mutex_t lock; /* remote, unwanted */
+    td__remote *remote;
+    bool unwanted;
+    td_status st;
+    char text[1024];
+    td__publication *next;
+};
+
+/* ---- metrics ---- */
+
+static void on_metrics_due(void *arg)
+{
+    td__cluster_metrics_look(arg);
+}
+
+void td__cluster_metrics_look(td__cluster_group *g)
+{
+    static const char *const NAMES[] = {"run/metrics.jsonl", "metrics.jsonl"};
+    char path[PATH];
+    struct stat info;
+    uint64_t nbytes = 0;
+
+    if (!g->c->ops->shared_dir || g->c->closing)
+        return;
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        snprintf(path, sizeof path, "%.4200s/%s", g->l->g.dir, NAMES[i]);
+        if (lstat(path, &info) == 0 && S_ISREG(info.st_mode))
+            nbytes += (uint64_t)info.st_size;
+    }
+    g->metrics.due = on_metrics_due;
+    g->metrics.arg = g;
+    if (!g->over)
+        td__timer_start(g->c->base.c.loop, &g->metrics, td__deadline_in_ms(METRICS_MS));
+    if (nbytes != g->metrics_nbytes) {
+        g->metrics_nbytes = nbytes;
+        td__cluster_say(g, TD_TRACK_METRICS, 0, NULL);
+    }
+}
+
+/* ---- results ---- */
+
+static bool is_unwanted(void *arg)
+{
+    td__publication *p = arg;
+
+    pthread_mutex_lock(&p->lock);
+    bool unwanted = p->unwanted;
+    pthread_mutex_unlock(&p->lock);
+    return unwanted;
+}
+
+static void sending(void *arg, td__remote *r)
+{
+    td__publication *p = arg;
+
+    pthread_mutex_lock(&p->lock);
+    p->remote = r;
+    if (r && p->unwanted)
+        td__remote_stop(r);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static td_status make_folder(const char *path)
+{
+    return mkdir(path, 0700) && errno != EEXIST ? TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno))
+                                                : TD_OK;
+}
+
+static td_status publish(td__publication *p)
+{
+    const td__group *g = &p->l->g;
+    char run[PATH], artifacts[PATH], list[PATH + 32];
+
+    snprintf(list, sizeof list, "%.4000s/attempts", g->dir);
+    TD_TRY(make_folder(list));
+    snprintf(list, sizeof list, "%.4000s/attempts/%s", g->dir, g->token);
+    TD_TRY(make_folder(list));
+    snprintf(list, sizeof list, "%.4000s/attempts/%s/" TD__ARTIFACT_LIST, g->dir, g->token);
+    snprintf(run, sizeof run, "%.4200s/run", g->dir);
+    snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", g->dir);
+    return td__results_publish(&(td__results){.run = g->spec->job_file[0] ? run : NULL,
+                                              .artifacts = artifacts,
+                                              .list = list,
+                                              .env = g->env,
+                                              .stop = is_unwanted,
+                                              .sending = sending,
+                                              .arg = p});
+}
+
+static void run_publication(void *arg)
+{
+    td__publication *p = arg;
+
+    p->st = publish(p);
+    snprintf(p->text, sizeof p->text, "%s", p->st ? td_last_error() : "");
+}
+
+static void end_publication(void *arg, bool was_run)
+{
+    td__publication *p = arg;
+    td__cluster *c = p->c;
+    td__cluster_group *g = td__cluster_find(c, p->l->g.token);
+
+    for (td__publication **at = &c->publications; *at; at = &(*at)->next)
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
+    if (g && g->publication == p) {
+        g->publication = NULL;
+        if (!was_run || p->st) { /* a success without its results is none */
+            g->exit_status = g->signalled ? STOPPED : 1;
+            snprintf(g->text, sizeof g->text, "its artifacts: %.1000s",
+                     was_run ? p->text : "no thread to list them");
+        }
+        if (!c->closing)
+            td__cluster_tidy(g);
+    }
+    pthread_mutex_destroy(&p->lock);
+    td__launch_destroy(p->l);
+    td__free(p);
+}
+
+bool td__cluster_publish(td__cluster_group *g)
+{
+    td__cluster *c = g->c;
+
+    if (!c->ops->shared_dir || g->exit_status != 0)
+        return false;
+    td__publication *p = td__calloc(1, sizeof *p);
+    if (!p || td__launch_copy(&g->l->g, &p->l) ||
+        (!c->publishers && td__work_threads_create(c->base.c.loop, AT_ONCE, &c->publishers))) {
+        if (p)
+            td__launch_destroy(p->l);
+        td__free(p);
+        g->exit_status = 1;
+        snprintf(g->text, sizeof g->text, "its artifacts: out of memory");
+        return false;
+    }
+    p->c = c;
+    p->work = (td__work){.run = run_publication, .done = end_publication, .arg = p};
+    pthread_mutex_init(&p->lock, NULL);
+    p->next = c->publications;
+    c->publications = g->publication = p;
+    td__work_threads_add(c->publishers, &p->work);
+    return true;
+}
+
+static void stop(td__publication *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->unwanted = true;
+    if (p->remote)
+        td__remote_stop(p->remote);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void td__cluster_publish_stop(td__cluster_group *g)
+{
+    if (g->publication)
+        stop(g->publication);
+}
+
+void td__cluster_publish_end(td__cluster *c)
+{
+    for (td__publication *p = c->publications; p; p = p->next)
+        stop(p);
+    td__work_threads_destroy(c->publishers);
+    c->publishers = NULL;
+}
