@@ -321,8 +321,10 @@ def stage_normalize(s, field, rows):
     unit = 1.0 / 255.0 if field['dtype'] == 'u8' else 1.0
     scale = f32(unit / std for std in s['std'])
     shift = f32(-mean / std for mean, std in zip(s['mean'], s['std']))
-    inner = count_of(field['shape']) // len(scale) if scale else 0
+    count, in_rows = count_of(field['shape']), s.get('in_rows', False)  # in_rows: means of columns
+    inner = 1 if in_rows else count // len(scale) if scale else 0
     group = [g for g in range(len(scale)) for _ in range(inner)]
+    group *= count // len(group) if in_rows and group else 1
     field['dtype'], field['classes'] = 'f32', 0
     out = []
     for row in rows:
