@@ -21,8 +21,7 @@ except ModuleNotFoundError:  # images are then given as (width, height, bytes of
 MISSING = {b'', b'#N/A', b'#N/A N/A', b'#NA', b'-1.#IND', b'-1.#QNAN', b'-NaN', b'-nan',
            b'1.#IND', b'1.#QNAN', b'<NA>', b'N/A', b'NA', b'NULL', b'NaN', b'None', b'n/a',
            b'nan', b'null'}
-NUMBER = re.compile(rb'\s*[+-]?(?:(0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?)'
-                    rb'|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)', re.IGNORECASE)
+NUMBER = re.compile(rb'\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?', re.IGNORECASE)
 WORD = re.compile(rb"[0-9A-Za-z'\x80-\xff]+")
 
 
@@ -67,13 +66,10 @@ def is_missing(text):
 
 
 def number(text):
-    """What C's strtod makes of a text; None: no number, or not a finite one of 32 bits."""
+    """What C's strtod makes of a decimal text; None: no number, or not a finite one of 32 bits."""
     text = (text or b'').strip(b' \t')
     found = NUMBER.fullmatch(text) if len(text) < 64 else None
-    try:
-        v = found and (float.fromhex(text.decode()) if found[1] else float(text))
-    except OverflowError:
-        return None
+    v = found and float(text)
     return v if found and abs(v) <= 3.4e38 else None
 
 
