@@ -105,8 +105,7 @@ static const td_plugin_sync SYNCS[] = {
 
 const td_plugin *td_plugin_get(void)
 {
-    static const td_plugin P = {.abi = TD_PLUGIN_ABI,
-                                .size = sizeof P,
+    static const td_plugin P = {TD_PLUGIN_HEAD,
                                 .name = "example",
                                 .layers = LAYERS,
                                 .n_layers = 1,

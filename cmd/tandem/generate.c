@@ -59,8 +59,11 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {.name = "prompt", .letter = 'p', .value = "TEXT", .help = "what the text begins with"},
-    {.name = "length", .value = "N", .help = "characters to generate (200)"},
+    {.name = "prompt",
+     .letter = 'p',
+     .value = "TEXT",
+     .help = "what the text begins with; of a model of tokens, ids: '464 3290'"},
+    {.name = "length", .value = "N", .help = "characters, or tokens, to generate (200)"},
     {.name = "temperature",
      .value = "T",
      .help = "below 1: likelier characters more often; 0: always the likeliest (1)"},
@@ -81,8 +84,9 @@ const td__command td__command_generate = {
     .args = "RUN|JOB.yaml",
     .summary = "generate text with a trained language model",
     .text = "Continues the prompt with a model that was trained on a text (data.source: text), "
-            "character by character, or byte by byte. The run is enough: the training data are "
-            "not needed. The same seed gives the same text.",
+            "character by character, or byte by byte. A model of token ids (data.source: tokens) "
+            "takes ids and gives ids; words are the tokenizer's. The run is enough: the training "
+            "data are not needed. The same seed gives the same text.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -9,10 +9,28 @@
 #include <unistd.h>
 
 #include "agent_http.h"
+#include "base/check.h"
 #include "command.h"
 #include "elastic_args.h"
 #include "launch/foreign/foreign.h"
 #include "mpi_program.h"
+
+/* Elastic ranks get their rank in each generation, by the agent, and not in their environment. */
+static void warn_elastic(const td__launch_opts *o, const char *program)
+{
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    const char *shells[] = {"sh", "bash", "dash", "env", "taskset", "nice", "numactl"};
+
+    if (!o->most || !strncmp(name, "tandem", 6))
+        return;
+    for (int i = 0; i < TD_LEN(shells); i++) /* what they start is not known */
+        if (!strcmp(name, shells[i]))
+            return;
+    fprintf(stderr,
+            "tandem launch: %s gets no rank: elastic ranks join through Tandem, as tandem train "
+            "does, and find no RANK or WORLD_SIZE; for a program of another system give -n N\n",
+            program);
+}
 
 /* The framework of the program: --framework, or the MPI library that it is linked with. Warns of an
  * MPI program that would run as singletons. */
@@ -34,8 +52,10 @@ static int find_framework(const td__args *a, const char *program, td__launch_opt
         o->framework = asked;
         return 0;
     }
-    if (!td__mpi_program(program, library, sizeof library))
+    if (!td__mpi_program(program, library, sizeof library)) {
+        warn_elastic(o, program);
         return 0;
+    }
     const char *name = td__mpi_framework(library), *why = "";
     if (asked)
         why = "--framework is none";

@@ -9,8 +9,8 @@
  *     static const td_plugin_layer LAYERS[] = {{"swish", "x sigmoid(beta x)", swish}};
  *     const td_plugin *td_plugin_get(void)
  *     {
- *         static const td_plugin P = {.abi = TD_PLUGIN_ABI, .size = sizeof P, .name = "mine",
- *                                     .layers = LAYERS, .n_layers = 1};
+ *         static const td_plugin P = {TD_PLUGIN_HEAD, .name = "mine", .layers = LAYERS,
+ *                                     .n_layers = 1};
  *         return &P;
  *     }
  *
@@ -24,8 +24,10 @@
  * Where     Plug-ins are loaded by `tandem` from a job file that is named on its command line:
  *           never from a run's copy of a job, from a submitted job or from the network. All ranks
  *           load the same file.
- * ABI       Structs only grow at their ends, and have their size or end in zeros; `abi` changes
- *           when that is not enough. A plug-in of another abi is refused.
+ * ABI       Structs only grow at their ends, and td_plugin says how large each was when the plug-in
+ *           was built (TD_PLUGIN_HEAD): what it does not have yet is zero, which means as before.
+ *           `abi` changes when that is not enough. A plug-in of another abi is refused, and one
+ *           that was built for a later version than the program's.
  * Bits      What is built from operators has their bits. Gradient hooks and sync rules promise
  *           what they do themselves.
  * Failure   NULL or a td_status. Own texts: td_plugin_fail(). */
@@ -43,7 +45,7 @@
 extern "C" {
 #endif
 
-enum { TD_PLUGIN_ABI = 1 };
+enum { TD_PLUGIN_ABI = 2 };
 
 /* Numbers that the job gives: `with: [beta=1.5, width=3]`. */
 typedef struct td_plugin_args {
@@ -116,7 +118,9 @@ typedef struct td_plugin_sync {
 } td_plugin_sync;
 
 typedef struct td_plugin {
-    uint32_t abi, size; /* TD_PLUGIN_ABI, sizeof(td_plugin) */
+    uint32_t abi,
+        size; /* TD_PLUGIN_HEAD sets these; bytes of this struct, and of one of each list */
+    uint32_t layer_size, loss_size, metric_size, map_size, sync_size;
     const char *name;
     const td_plugin_layer *layers;
     int n_layers;
@@ -129,6 +133,12 @@ typedef struct td_plugin {
     const td_plugin_sync *syncs;
     int n_syncs;
 } td_plugin;
+
+/* The first members of a td_plugin: what the plug-in was built for. */
+#define TD_PLUGIN_HEAD                                                                      \
+    .abi = TD_PLUGIN_ABI, .size = sizeof(td_plugin), .layer_size = sizeof(td_plugin_layer), \
+    .loss_size = sizeof(td_plugin_loss), .metric_size = sizeof(td_plugin_metric),           \
+    .map_size = sizeof(td_plugin_map), .sync_size = sizeof(td_plugin_sync)
 
 /* What a plug-in defines, with default visibility. */
 #if defined(__GNUC__)

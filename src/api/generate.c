@@ -3,8 +3,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/generate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@
 #include "data/table.h"
 #include "tandem/tensor.h"
 
+#define BLANKS " ,\t\r\n"
 enum { STREAM = 0x67656e }; /* of random numbers: no other consumer has it */
 
 typedef struct choice {
@@ -27,6 +30,7 @@ typedef struct writer {
     td__table *sample;  /* as the source gives it, to fill in */
     td__dataset *input; /* the same after the stages */
     const td__field *x;
+    bool ids;                  /* tokens are numbers, not characters or bytes */
     int64_t context, vocab, n; /* n: tokens so far */
     int32_t *tokens;           /* (context): the last ones */
     choice *choices;           /* (vocab) */
@@ -65,6 +69,29 @@ static int32_t find_token(const writer *w, const char *p, size_t nbytes)
         if (strlen(w->x->class_names[k]) == nbytes && !memcmp(w->x->class_names[k], p, nbytes))
             return (int32_t)k;
     return -1;
+}
+
+/* Of a model of token ids: numbers with blanks or commas between. */
+static td_status read_ids(writer *w)
+{
+    const char *p = w->o->prompt;
+
+    for (p += strspn(p, BLANKS); *p; p += strspn(p, BLANKS)) {
+        char *end;
+        errno = 0;
+        long long id = strtoll(p, &end, 10);
+        bool whole = end != p && (!*end || strchr(BLANKS, *end));
+        if (!whole || errno || id < 0 || id >= w->vocab)
+            return TD_FAIL(TD_EINVAL,
+                           "prompt: expected the ids of tokens, 0 to %" PRId64 ", found '%.*s'",
+                           w->vocab - 1, (int)strcspn(p, BLANKS), p);
+        push(w, (int32_t)id);
+        p = end;
+    }
+    if (!w->n)
+        return TD_FAIL(TD_EINVAL, "prompt: this model was trained on token ids (data.source: "
+                                  "tokens): begin with some, such as --prompt '464 3290'");
+    return TD_OK;
 }
 
 static td_status read_prompt(writer *w)
@@ -164,16 +191,27 @@ static td_status next_token(td__session *s, writer *w, int32_t *out)
     return TD_OK;
 }
 
+/* A token as people read it. */
+static td_status put(const writer *w, int32_t token, td__generate_sink sink, void *user)
+{
+    const char byte = (char)token, *text = w->x->class_names ? w->x->class_names[token] : &byte;
+    char id[16];
+
+    if (!w->ids)
+        return sink(user, text, w->x->class_names ? strlen(text) : 1);
+    snprintf(id, sizeof id, " %" PRId32, token);
+    return sink(user, id, strlen(id));
+}
+
 static td_status write_all(td__session *s, writer *w, td__generate_sink sink, void *user)
 {
-    TD_TRY(read_prompt(w));
+    TD_TRY(w->ids ? read_ids(w) : read_prompt(w));
     TD_TRY(sink(user, w->o->prompt, strlen(w->o->prompt)));
     for (int64_t i = 0; i < w->o->tokens; i++) {
         int32_t token;
         TD_TRY(next_token(s, w, &token));
         push(w, token);
-        const char byte = (char)token, *text = w->x->class_names ? w->x->class_names[token] : &byte;
-        TD_TRY(sink(user, text, w->x->class_names ? strlen(text) : 1));
+        TD_TRY(put(w, token, sink, user));
     }
     return TD_OK;
 }
@@ -187,11 +225,13 @@ td_status td__generate(td__session *s, const td__generate_opts *o, td__generate_
         .o = o, .sample = (td__table *)d, .input = td__data_part(s->data, TD_PART_TEST), .x = x};
     td_status st = TD_OK;
 
-    if (strcmp(td__job_data(s->job)->source, "text") != 0 || !x || x->shape.ndim != 1)
+    const char *source = td__job_data(s->job)->source;
+    w.ids = strcmp(source, "tokens") == 0;
+    if ((!w.ids && strcmp(source, "text") != 0) || !x || x->shape.ndim != 1)
         return TD_FAIL(TD_EINVAL,
                        "this model was trained on %s data; text needs a model trained with "
-                       "data.source: text",
-                       td__job_data(s->job)->source);
+                       "data.source: text, or tokens",
+                       source);
     w.context = x->shape.dim[0];
     w.vocab = x->classes;
     w.tokens = td__calloc((size_t)w.context, sizeof *w.tokens);

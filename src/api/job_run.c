@@ -338,6 +338,7 @@ static td_status prepare_elastic(td__job_run *r)
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
     if (stat(job, &info) != 0)
         TD_TRY(write_job(r));
+    TD_TRY(td__job_run_processor(r));
     TD_TRY(open_data(r, true));
     td__session_warn_model(s->job);
     TD_TRY(td__faults_record(s->faults, r->dir));

@@ -20,6 +20,8 @@ typedef enum format { CSV, JSONL, NPY } format;
 typedef struct predict_file {
     const char *path;
     format format;
+    const td__dataset *samples;
+    bool named; /* samples have files of their own */
     const td__field *fields;
     int n_fields;
     int64_t count;
@@ -107,7 +109,7 @@ static void csv_head(predict_file *p)
         else
             td__text_printf(t, "%s%" PRId64, p->target ? "p" : "value", i);
     }
-    td__text_add(t, "\n");
+    td__text_add(t, p->named ? ",file\n" : "\n");
 }
 
 /* Called with the first rows: now it is known what they are. */
@@ -190,11 +192,21 @@ static const float *add_classes(predict_file *p, int axis, const float *x)
     return x;
 }
 
+static const char *name_of(const predict_file *p, int64_t row)
+{
+    const char *name = td__dataset_name(p->samples, row);
+    return name ? name : "";
+}
+
 static void json_row(predict_file *p, int64_t row, const float *x)
 {
     td__text *t = &p->text;
 
     td__text_printf(t, "{\"row\": %" PRId64, row);
+    if (p->named) {
+        td__text_add(t, ", \"file\": ");
+        td__text_json(t, name_of(p, row));
+    }
     if (!p->target) {
         td__text_add(t, ", \"value\": ");
         add_values(t, &p->shape, 0, x);
@@ -220,6 +232,10 @@ static void csv_row(predict_file *p, int64_t row, const float *x)
     }
     for (int64_t i = 0; i < p->width; i++)
         td__text_printf(&p->text, ",%.9g", (double)x[i]);
+    if (p->named) {
+        td__text_add(&p->text, ",");
+        add_csv_text(&p->text, name_of(p, row));
+    }
     td__text_add(&p->text, "\n");
 }
 
@@ -283,7 +299,12 @@ static td_status commit(predict_file *p)
 td_status td__predict_file_write(td__trainer *t, td__dataset *d, const td__field *fields,
                                  int n_fields, const char *path)
 {
-    predict_file p = {.path = path, .fields = fields, .n_fields = n_fields, .count = d->count};
+    predict_file p = {.path = path,
+                      .samples = d,
+                      .named = d->count && td__dataset_name(d, 0),
+                      .fields = fields,
+                      .n_fields = n_fields,
+                      .count = d->count};
 
     TD_TRY(find_format(path, &p.format));
     td_status st = td__trainer_predict(t, d, take_rows, &p, &p.dtype, &p.shape);

@@ -3,9 +3,9 @@
  * Which kernels run, and so the last bits, depends on the instruction set and on the kind of
  * processor (tuning tables). Before anything is planned, ranks tell each other what they have: all
  * take the lowest instruction set and the kind of rank 0. A run that goes on takes those of its
- * checkpoint, where this processor has them. Elastic ranks plan before they know the others: those
- * that are unlike the first ones are refused (train/agree.c), unless the job names the instruction
- * set. */
+ * checkpoint, where this processor has them. Elastic ranks plan before they know the others: each
+ * takes those of the run's last checkpoint, and those that are then unlike the first ones are
+ * refused (train/agree.c), unless the job names the instruction set. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,8 @@ static card make_card(const td__job_run *r)
 
     snprintf(c.own.isa, sizeof c.own.isa, "%s", td__isa_name(td__cpu_isa()));
     snprintf(c.own.kind, sizeof c.own.kind, "%s", td__cpu_kind());
-    if (r->o.resume && td__job_run_leads(r) && td__checkpoint_processor(r->dir, &c.past))
+    bool looks = r->session.members || (r->o.resume && td__job_run_leads(r));
+    if (looks && td__checkpoint_processor(r->dir, &c.past))
         c.past = (td__processor){{0}, {0}}; /* whoever loads it says what is wrong */
     return c;
 }

@@ -101,7 +101,13 @@ static td_status cache_read(td__dataset *d, const int64_t *index, int64_t n, con
     return TD_OK;
 }
 
-static const td__dataset_ops OPS = {.destroy = cache_destroy, .read = cache_read};
+static const char *cache_name(const td__dataset *d, int64_t i)
+{
+    return td__dataset_name(((const cache *)d)->base, i);
+}
+
+static const td__dataset_ops OPS = {
+    .destroy = cache_destroy, .read = cache_read, .name = cache_name};
 
 static td_status open_memory(cache *c)
 {

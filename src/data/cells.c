@@ -39,6 +39,8 @@ bool td__cell_number(const td__cell *c, double *out)
     td__cell t = trimmed(c);
     if (t.nbytes == 0 || t.nbytes >= sizeof buf || memchr(t.text, 0, t.nbytes))
         return false;
+    if (memchr(t.text, 'x', t.nbytes) || memchr(t.text, 'X', t.nbytes))
+        return false; /* 0x1A is a number to strtod, but a text to those who read tables */
     memcpy(buf, t.text, t.nbytes);
     buf[t.nbytes] = 0;
     *out = strtod(buf, &end);

@@ -28,13 +28,30 @@ size_t td__field_nbytes(const td__field *f)
     return (size_t)td_shape_count(&f->shape) * td_dtype_size(f->dtype);
 }
 
-td_status td__dataset_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
-                           void *const *out)
+static void check_index(const td__dataset *d, const int64_t *index, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         TD_ASSERT(index[i] >= 0 && index[i] < d->count, "sample %" PRId64 " of %" PRId64, index[i],
                   d->count);
+}
+
+td_status td__dataset_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
+                           void *const *out)
+{
+    check_index(d, index, n);
     return d->ops->read(d, index, n, draw, out);
+}
+
+td_status td__dataset_read_field(td__dataset *d, int field, const int64_t *index, int64_t n,
+                                 void *out)
+{
+    check_index(d, index, n);
+    return d->ops->read_field ? d->ops->read_field(d, field, index, n, out) : TD_ENOTSUP;
+}
+
+const char *td__dataset_name(const td__dataset *d, int64_t i)
+{
+    return d->ops->name ? d->ops->name(d, i) : NULL;
 }
 
 /* A view: sample i is sample index[i] of base. */
@@ -72,7 +89,33 @@ static td_status subset_read(td__dataset *d, const int64_t *index, int64_t n, co
     return TD_OK;
 }
 
-static const td__dataset_ops SUBSET = {.destroy = subset_destroy, .read = subset_read};
+static td_status subset_read_field(td__dataset *d, int field, const int64_t *index, int64_t n,
+                                   void *out)
+{
+    subset *s = (subset *)d;
+    size_t each = td__field_nbytes(&d->fields[field]);
+    int64_t base_index[CHUNK];
+
+    for (int64_t begin = 0; begin < n; begin += CHUNK) {
+        int64_t k = n - begin < CHUNK ? n - begin : CHUNK;
+        for (int64_t i = 0; i < k; i++)
+            base_index[i] = s->index[index[begin + i]];
+        TD_TRY(td__dataset_read_field(s->base, field, base_index, k,
+                                      (char *)out + (size_t)begin * each));
+    }
+    return TD_OK;
+}
+
+static const char *subset_name(const td__dataset *d, int64_t i)
+{
+    const subset *s = (const subset *)d;
+    return td__dataset_name(s->base, s->index[i]);
+}
+
+static const td__dataset_ops SUBSET = {.destroy = subset_destroy,
+                                       .read = subset_read,
+                                       .read_field = subset_read_field,
+                                       .name = subset_name};
 
 td_status td__dataset_subset(td__dataset *base, const int64_t *index, int64_t n, td__dataset **out)
 {

@@ -20,7 +20,7 @@ enum { TD__MAX_FIELDS = 16, TD__FIELD_NAME = 32 };
 /* How normalized values become real ones again: value * std + mean, by groups of neighbours. */
 typedef struct td__units {
     const double *mean, *std; /* (n): the stage's own */
-    int64_t n, inner;         /* groups, and elements of each; 0: the values are real ones */
+    int64_t n, inner; /* groups, and elements of each, over and over; 0: the values are real ones */
 } td__units;
 
 typedef struct td__field {
@@ -33,6 +33,7 @@ typedef struct td__field {
     int64_t unknown;
     const char *const *class_names; /* `classes` texts; NULL if there are none; the dataset's own */
     td__units units;
+    bool in_time; /* the first axis is time: rows of a table on end; the others are its columns */
 } td__field;
 
 typedef struct td__dataset td__dataset;
@@ -59,6 +60,12 @@ typedef struct td__dataset_ops {
                       void *const *out);
     /* NULL, or for samples that are decoded: what sample i is decoded from. */
     td_status (*stored)(td__dataset *d, int64_t i, td__stored *out);
+    /* NULL, or one field of samples where that is less work than all: a label, without decoding the
+     * image. TD_ENOTSUP, without a text: it is not for this field. */
+    td_status (*read_field)(td__dataset *d, int field, const int64_t *index, int64_t n, void *out);
+    /* NULL, or what sample i was read from, if it is a file or a record of its own: the dataset's
+     * own text, which may be NULL. */
+    const char *(*name)(const td__dataset *d, int64_t i);
 } td__dataset_ops;
 
 struct td__dataset {
@@ -73,6 +80,8 @@ struct td__dataset {
     /* What the source measured on the train file, besides the fields, as JSON (fit.h); NULL:
      * nothing. The dataset's own. */
     const char *measured;
+    /* Samples are decoded or made by a program: what is measured looks at some, spread over all. */
+    bool costly;
 };
 
 void td__dataset_destroy(td__dataset *d);                      /* NULL is allowed */
@@ -80,6 +89,12 @@ int td__dataset_field(const td__dataset *d, const char *name); /* -1 if there is
 size_t td__field_nbytes(const td__field *f);                   /* of one sample */
 TD_NODISCARD td_status td__dataset_read(td__dataset *d, const int64_t *index, int64_t n,
                                         const td__draw *draw, void *const *out);
+
+/* See read_field; TD_ENOTSUP also where there is none. */
+TD_NODISCARD td_status td__dataset_read_field(td__dataset *d, int field, const int64_t *index,
+                                              int64_t n, void *out);
+/* "photos/cat/1.jpg"; NULL: samples have no files of their own. */
+const char *td__dataset_name(const td__dataset *d, int64_t i);
 
 /* The samples of `base` named by index (copied), as a dataset. `base` is retained by the caller and
  * must outlive the view. */

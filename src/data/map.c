@@ -139,7 +139,21 @@ done:
     return st;
 }
 
-static const td__dataset_ops VIEW = {.destroy = view_destroy, .read = view_read};
+static td_status view_read_field(td__dataset *d, int field, const int64_t *index, int64_t n,
+                                 void *out)
+{
+    const view *v = (const view *)d;
+    return field == v->map->field ? TD_ENOTSUP
+                                  : td__dataset_read_field(v->base, field, index, n, out);
+}
+
+static const char *view_name(const td__dataset *d, int64_t i)
+{
+    return td__dataset_name(((const view *)d)->base, i);
+}
+
+static const td__dataset_ops VIEW = {
+    .destroy = view_destroy, .read = view_read, .read_field = view_read_field, .name = view_name};
 
 double td__element(const void *x, td_dtype dtype, int64_t i)
 {
@@ -152,11 +166,18 @@ double td__element(const void *x, td_dtype dtype, int64_t i)
     }
 }
 
+/* Sample i of k that are spread evenly over n. */
+static int64_t spread(int64_t i, int64_t k, int64_t n)
+{
+    return n / k * i + n % k * i / k;
+}
+
 td_status td__map_walk(td__dataset *d, int field, int64_t most, td__see see, void *context)
 {
     int64_t count = d->count < most ? d->count : most, number[WALK];
     void *block[TD__MAX_FIELDS] = {0};
     td_status st = TD_OK;
+    bool alone = true;
 
     for (int f = 0; f < d->n_fields; f++) {
         block[f] = td__malloc(td__field_nbytes(&d->fields[f]) * WALK + 1);
@@ -168,8 +189,11 @@ td_status td__map_walk(td__dataset *d, int field, int64_t most, td__see see, voi
     for (int64_t begin = 0; begin < count; begin += WALK) {
         int64_t k = count - begin < WALK ? count - begin : WALK;
         for (int64_t i = 0; i < k; i++)
-            number[i] = begin + i;
-        TD_TRY_OR(st, done, td__dataset_read(d, number, k, NULL, block));
+            number[i] = count < d->count ? spread(begin + i, count, d->count) : begin + i;
+        /* Without the other fields, where that saves work. */
+        st = alone ? td__dataset_read_field(d, field, number, k, block[field]) : TD_ENOTSUP;
+        alone = st != TD_ENOTSUP;
+        TD_TRY_OR(st, done, alone ? st : td__dataset_read(d, number, k, NULL, block));
         TD_TRY_OR(st, done, see(context, begin, k, block[field]));
     }
 done:

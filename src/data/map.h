@@ -53,8 +53,9 @@ void td__map_close(td__map *m); /* NULL is allowed */
 /* The samples of base after the stage. base and m must outlive the view. */
 TD_NODISCARD td_status td__map_view(const td__map *m, td__dataset *base, td__dataset **out);
 
-/* Calls see() with the values x of one field, in order: samples begin .. begin + n - 1, of the
- * first `most` at most. Stops at the first failure. */
+/* Calls see() with the values x of one field, in order: samples begin .. begin + n - 1, or of
+ * `most` at most, which are then spread evenly over all (sample k n / most). Stops at the first
+ * failure. */
 typedef td_status (*td__see)(void *context, int64_t begin, int64_t n, const void *x);
 TD_NODISCARD td_status td__map_walk(td__dataset *d, int field, int64_t most, td__see see,
                                     void *context);

@@ -159,6 +159,7 @@ td_status td_dataset_map_fn(td_dataset *base, const td_field *fields, int n_fiel
         return TD_FAIL(TD_ENOMEM, "no memory for the caller's map stage");
     m->head = *base->samples;
     m->head.ops = &MAPPED;
+    m->head.costly = true;
     m->head.n_fields = n_fields;
     memcpy(m->head.fields, own, (size_t)n_fields * sizeof *own);
     m->base = base->samples;

@@ -113,7 +113,7 @@ td_status td_dataset_callback(const td_field *fields, int n_fields, int64_t coun
     callback *c = td__calloc(1, sizeof *c);
     if (!c)
         return TD_FAIL(TD_ENOMEM, "no memory for a dataset");
-    c->head = (td__dataset){.ops = &CALLBACK, .count = count, .n_fields = n_fields};
+    c->head = (td__dataset){.ops = &CALLBACK, .count = count, .n_fields = n_fields, .costly = true};
     memcpy(c->head.fields, own, (size_t)n_fields * sizeof *own);
     c->read = read;
     c->user = user;

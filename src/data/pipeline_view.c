@@ -24,7 +24,19 @@ static td_status view_read(td__dataset *d, const int64_t *index, int64_t n, cons
     return td__dataset_read(v->of->samples, index, n, draw, out);
 }
 
-static const td__dataset_ops OPS = {.destroy = view_destroy, .read = view_read};
+static td_status view_read_field(td__dataset *d, int field, const int64_t *index, int64_t n,
+                                 void *out)
+{
+    return td__dataset_read_field(((const view *)d)->of->samples, field, index, n, out);
+}
+
+static const char *view_name(const td__dataset *d, int64_t i)
+{
+    return td__dataset_name(((const view *)d)->of->samples, i);
+}
+
+static const td__dataset_ops OPS = {
+    .destroy = view_destroy, .read = view_read, .read_field = view_read_field, .name = view_name};
 
 td_status td__pipeline_view(td_dataset *of, td__dataset **out)
 {

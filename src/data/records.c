@@ -26,6 +26,7 @@ void td__records_fini(td__records *r)
     td__free(r->values);
     td__free(r->cells);
     td__free(r->line);
+    td__free(r->place);
     td__arena_destroy(r->arena);
     *r = (td__records){0};
 }
@@ -176,6 +177,8 @@ td_status td__records_missable(td__records *r, int64_t column)
 void td__records_move(td__records *r, int64_t from, int64_t to)
 {
     r->line[to] = r->line[from];
+    if (r->place)
+        r->place[to] = r->place[from];
     if (!r->values) {
         memmove(r->cells + to * r->cols, r->cells + from * r->cols,
                 (size_t)r->cols * sizeof *r->cells);

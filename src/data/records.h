@@ -46,6 +46,7 @@ typedef struct td__records {
     td__cell *cells;    /* (rows, cols), unless columns have types */
     td__values *values; /* (cols), if they have */
     int64_t *line;      /* (rows): where a row begins */
+    int64_t *place;     /* (rows): a row's number before some were taken out; NULL: all are there */
 } td__records;
 
 enum { TD__MAX_COLUMNS = 65536 };

@@ -93,7 +93,8 @@ td_status td__records_open(const td__table_format *format, const td__source_opts
                                    .horizon = o->horizon < 0 ? 0
                                               : o->horizon   ? o->horizon
                                                              : 1,
-                                   .beyond = optional};
+                                   .beyond = optional,
+                                   .place = s.joined ? NULL : in->records.place};
         st = td__series_create(t, &windows, out);
     } else {
         *out = &t->head;

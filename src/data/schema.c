@@ -487,6 +487,13 @@ td_status td__schema_drop(const td__schema *s, td__records *r)
     bool *used = td__calloc((size_t)r->cols + 1, sizeof *used);
     if (!used)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " columns", r->where, r->cols);
+    r->place = td__calloc((size_t)r->rows + 1, sizeof *r->place);
+    if (!r->place) {
+        td__free(used);
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " rows", r->where, r->rows);
+    }
+    for (int64_t i = 0; i < r->rows; i++)
+        r->place[i] = i;
     use_column(r, s->label.name, used);
     for (int64_t f = 0; f < s->n_features; f++) {
         use_column(r, s->features[f].name, used);

@@ -71,6 +71,7 @@ typedef struct td__schema {
     bool label_is_class;
     int64_t no_class; /* a negative label that stands for none; 0: there is none */
     td__missing missing;
+    bool joined; /* windows run over rows that were dropped, as runs of older versions have them */
     td__column *features; /* (n_features) */
     int64_t n_features;
     int64_t width;    /* of x; 0: there is no x */
@@ -85,7 +86,7 @@ json_t *td__schema_save(const td__schema *s);
 TD_NODISCARD td_status td__schema_load(td__schema *s, const td__fit *f);
 /* Is it the label that stands for no class? */
 bool td__schema_no_class(const td__schema *s, const td__cell *cell);
-/* Take the rows that TD_MISSING_DROP drops out of the table. */
+/* Take the rows that TD_MISSING_DROP drops out of the table, which then has places (records.h). */
 TD_NODISCARD td_status td__schema_drop(const td__schema *s, td__records *r);
 /* Does the column have a field of its own? Else its places are in x. */
 bool td__column_own(const td__schema *s, const td__column *c);

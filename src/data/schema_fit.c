@@ -1,6 +1,7 @@
 /* schema_fit.c -- a schema as JSON, and back; see schema.h.
  *
  *     {"label": {"name": "species", "kind": "category", "values": [...]},
+ *      "gaps": true,               rows are dropped, and windows end before such rows
  *      "columns": [{"name": "height", "kind": "number"},
  *                  {"name": "city", "kind": "category", "values": [...]}]} */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -65,8 +66,11 @@ json_t *td__schema_save(const td__schema *s)
 
     for (int64_t i = 0; i < s->n_features; i++)
         json_array_append_new(columns, save_column(&s->features[i]));
-    return json_pack("{s:o, s:I, s:i, s:o}", "label", save_column(&s->label), "no_class",
-                     (json_int_t)s->no_class, "missing", (int)s->missing, "columns", columns);
+    json_t *to = json_pack("{s:o, s:I, s:i, s:o}", "label", save_column(&s->label), "no_class",
+                           (json_int_t)s->no_class, "missing", (int)s->missing, "columns", columns);
+    if (s->missing == TD_MISSING_DROP && !s->joined)
+        json_object_set_new(to, "gaps", json_true());
+    return to;
 }
 
 static bool load_values(const json_t *list, td__arena *a, td__column *c)
@@ -171,6 +175,7 @@ td_status td__schema_load(td__schema *s, const td__fit *f)
     if (missing < 0 || missing > TD_MISSING_DROP)
         return td__fit_bad(f, "what it does with missing cells");
     s->missing = (td__missing)missing;
+    s->joined = !json_is_true(json_object_get(from, "gaps"));
     s->features = td__calloc(n, sizeof *s->features);
     if (!s->features)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu columns", n);

@@ -5,13 +5,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fail.h"
 
 typedef struct series {
     td__dataset head;
     td__table *rows; /* own */
     td__series_opts o;
-    int label; /* field */
+    int label;      /* field */
+    int64_t *first; /* (samples) its first row, where rows were taken out; NULL: stride apart */
+    int64_t *place; /* (rows) own */
 } series;
 
 static void series_destroy(td__dataset *d)
@@ -19,7 +22,15 @@ static void series_destroy(td__dataset *d)
     series *s = (series *)d;
 
     td__table_destroy(s->rows);
+    td__free(s->first);
+    td__free(s->place);
     td__free(s);
+}
+
+/* Do rows a .. b, b > a, follow each other? Where there is no row b, they do not. */
+static bool on_end(const series *s, int64_t a, int64_t b)
+{
+    return b < s->rows->head.count && (!s->place || s->place[b] - s->place[a] == b - a);
 }
 
 static td_status series_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
@@ -32,10 +43,10 @@ static td_status series_read(td__dataset *d, const int64_t *index, int64_t n, co
     for (int f = 0; f < d->n_fields; f++) {
         size_t row = t->nbytes[f], each = td__field_nbytes(&d->fields[f]);
         for (int64_t i = 0; i < n; i++) {
-            int64_t first = index[i] * s->o.stride;
+            int64_t first = s->first ? s->first[index[i]] : index[i] * s->o.stride;
             int64_t at = f == s->label ? first + s->o.window - 1 + s->o.horizon : first;
             char *to = (char *)out[f] + (size_t)i * each;
-            if (at < t->head.count)
+            if (on_end(s, first, at))
                 memcpy(to, t->column[f] + (size_t)at * row, each);
             else
                 memset(to, 0, each);
@@ -54,11 +65,36 @@ static td_status add_axis(td__field *f, int64_t window)
     memmove(f->shape.dim + 1, f->shape.dim, (size_t)f->shape.ndim * sizeof *f->shape.dim);
     f->shape.dim[0] = window;
     f->shape.ndim++;
+    f->in_time = true;
     int64_t count = td_shape_count(&f->shape);
     return count >= 0 && count <= INT32_MAX
                ? TD_OK
                : TD_FAIL(TD_EINVAL, "field %s: windows of %" PRId64 " rows are too large", f->name,
                          window);
+}
+
+/* The first rows of all windows within which no row was taken out. After a gap they begin anew. */
+static td_status find_windows(series *s, int64_t reach)
+{
+    int64_t rows = s->rows->head.count, begin = 0, n = 0;
+
+    s->place = td__malloc(((size_t)rows + 1) * sizeof *s->place);
+    s->first = td__malloc(((size_t)rows + 1) * sizeof *s->first);
+    if (!s->place || !s->first)
+        return TD_FAIL(TD_ENOMEM, "no memory for windows over %" PRId64 " rows", rows);
+    memcpy(s->place, s->o.place, (size_t)rows * sizeof *s->place);
+    for (int64_t i = 0; i < rows; i++) {
+        if (i && !on_end(s, i - 1, i))
+            begin = i;
+        if ((i - begin) % s->o.stride == 0 && on_end(s, i, i + reach))
+            s->first[n++] = i;
+    }
+    s->head.count = n;
+    return n ? TD_OK
+             : TD_FAIL(TD_EINVAL,
+                       "no %" PRId64 " rows on end are whole, as a window of %" PRId64
+                       " and its label need: data.missing: drop has left out rows between them",
+                       reach + 1, s->o.window);
 }
 
 static td_status set_up(series *s)
@@ -76,6 +112,9 @@ static td_status set_up(series *s)
                        rows, s->o.window, s->o.horizon);
     s->label = td__dataset_field(&s->rows->head, "y");
     s->head.count = (rows - reach - 1) / stride + 1;
+    if (s->o.place)
+        TD_TRY(find_windows(s, reach));
+    s->o.place = NULL;
     s->head.in_order = true;
     s->head.gap = (s->o.window - 1 + s->o.horizon + stride - 1) / stride;
     for (int f = 0; f < s->head.n_fields; f++)

@@ -14,10 +14,12 @@
 typedef struct td__series_opts {
     int64_t window, stride; /* rows of a sample; from one sample to the next: 0 means 1 */
     int64_t horizon;        /* rows from the window's last one to that of the label */
+    const int64_t *place;   /* (rows) numbers of rows before some were taken out; NULL: none was */
     bool beyond; /* windows whose label would lie behind the last row count too; it is 0 then */
 } td__series_opts;
 
-/* rows is taken, also on failure; its label is the field y. TD_EINVAL if it has too few rows. */
+/* rows is taken, also on failure; its label is the field y. Rows of a window and its label are
+ * neighbours by their places. TD_EINVAL if there are too few rows. */
 TD_NODISCARD td_status td__series_create(td__table *rows, const td__series_opts *o,
                                          td__dataset **out);
 

@@ -21,8 +21,7 @@ except ModuleNotFoundError:  # images are then given as (width, height, bytes of
 MISSING = {b'', b'#N/A', b'#N/A N/A', b'#NA', b'-1.#IND', b'-1.#QNAN', b'-NaN', b'-nan',
            b'1.#IND', b'1.#QNAN', b'<NA>', b'N/A', b'NA', b'NULL', b'NaN', b'None', b'n/a',
            b'nan', b'null'}
-NUMBER = re.compile(rb'\s*[+-]?(?:(0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?)'
-                    rb'|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)', re.IGNORECASE)
+NUMBER = re.compile(rb'\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?', re.IGNORECASE)
 WORD = re.compile(rb"[0-9A-Za-z'\x80-\xff]+")
 
 
@@ -67,13 +66,10 @@ def is_missing(text):
 
 
 def number(text):
-    """What C's strtod makes of a text; None: no number, or not a finite one of 32 bits."""
+    """What C's strtod makes of a decimal text; None: no number, or not a finite one of 32 bits."""
     text = (text or b'').strip(b' \t')
     found = NUMBER.fullmatch(text) if len(text) < 64 else None
-    try:
-        v = found and (float.fromhex(text.decode()) if found[1] else float(text))
-    except OverflowError:
-        return None
+    v = found and float(text)
     return v if found and abs(v) <= 3.4e38 else None
 
 
@@ -321,8 +317,10 @@ def stage_normalize(s, field, rows):
     unit = 1.0 / 255.0 if field['dtype'] == 'u8' else 1.0
     scale = f32(unit / std for std in s['std'])
     shift = f32(-mean / std for mean, std in zip(s['mean'], s['std']))
-    inner = count_of(field['shape']) // len(scale) if scale else 0
+    count, in_rows = count_of(field['shape']), s.get('in_rows', False)  # in_rows: means of columns
+    inner = 1 if in_rows else count // len(scale) if scale else 0
     group = [g for g in range(len(scale)) for _ in range(inner)]
+    group *= count // len(group) if in_rows and group else 1
     field['dtype'], field['classes'] = 'f32', 0
     out = []
     for row in rows:

@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,6 +88,61 @@ static const char *fault_of_lists(const td_plugin *p)
     return NULL;
 }
 
+/* The sizes of the structs when this abi began. */
+enum {
+    LEAST_PLUGIN = offsetof(td_plugin, n_syncs) + sizeof(int),
+    LEAST_LAYER = offsetof(td_plugin_layer, build) + sizeof(void *),
+    LEAST_LOSS = offsetof(td_plugin_loss, build) + sizeof(void *),
+    LEAST_METRIC = offsetof(td_plugin_metric, build) + sizeof(void *),
+    LEAST_MAP = offsetof(td_plugin_map, apply) + sizeof(void *),
+    LEAST_SYNC = offsetof(td_plugin_sync, params) + sizeof(void *)
+};
+
+/* `count` structs of `size` bytes, as the plug-in lays them out, as ones of `own` bytes: what it
+ * does not have is zero. NULL: no memory. */
+static const void *copy_list(td__job *j, const void *list, int count, size_t size, size_t own)
+{
+    char *to = td__arena_alloc(j->arena, (size_t)count * own + 1);
+
+    for (int i = 0; to && i < count; i++) {
+        char *at = to + (size_t)i * own;
+        memset(at, 0, own);
+        memcpy(at, (const char *)list + (size_t)i * size, size);
+    }
+    return to;
+}
+
+#define COPY_LIST(p, list, count, size, least)                                           \
+    do {                                                                                 \
+        const size_t own_ = sizeof *(p)->list;                                           \
+        if ((p)->count <= 0 || !(p)->list)                                               \
+            break;                                                                       \
+        if ((p)->size < (size_t)(least))                                                 \
+            return #size " is not set: begin the td_plugin with TD_PLUGIN_HEAD";         \
+        if ((p)->size > own_)                                                            \
+            return "was built for a later version of the interface than this program's"; \
+        (p)->list = copy_list(j, (p)->list, (p)->count, (p)->size, own_);                \
+        if (!(p)->list)                                                                  \
+            return "out of memory";                                                      \
+    } while (0)
+
+/* *out is the plug-in in the structs of this program. */
+static const char *adopt(td__job *j, const td_plugin *theirs, td_plugin *out)
+{
+    if (theirs->size > sizeof *out)
+        return "was built for a later version of the interface than this program's";
+    if (theirs->size < LEAST_PLUGIN)
+        return "size is not set: begin the td_plugin with TD_PLUGIN_HEAD";
+    memset(out, 0, sizeof *out);
+    memcpy(out, theirs, theirs->size);
+    COPY_LIST(out, layers, n_layers, layer_size, LEAST_LAYER);
+    COPY_LIST(out, losses, n_losses, loss_size, LEAST_LOSS);
+    COPY_LIST(out, metrics, n_metrics, metric_size, LEAST_METRIC);
+    COPY_LIST(out, maps, n_maps, map_size, LEAST_MAP);
+    COPY_LIST(out, syncs, n_syncs, sync_size, LEAST_SYNC);
+    return fault_of_lists(out);
+}
+
 static td_status load(td__job *j, const td__tree *name)
 {
     const td_plugin *(*get)(void);
@@ -107,16 +163,20 @@ static td_status load(td__job *j, const td__tree *name)
     j->plugins[j->n_plugins].handle = handle; /* closed with the job */
     *(void **)(void *)&get = dlsym(handle, "td_plugin_get");
     const td_plugin *p = get ? get() : NULL;
-    j->plugins[j->n_plugins++].at = p;
+    td_plugin *own = td__arena_alloc(j->arena, sizeof *own);
+    j->plugins[j->n_plugins++].at = own;
+    if (!own)
+        return out_of_memory(j);
+    *own = (td_plugin){0};
     if (!p)
         return TD_FAIL(TD_EINVAL, "%s: plugin.files: %s has no td_plugin_get",
                        td__tree_where(name).text, path);
-    if (p->abi != TD_PLUGIN_ABI || p->size < sizeof *p)
+    if (p->abi != TD_PLUGIN_ABI)
         return TD_FAIL(TD_EINVAL,
                        "%s: plugin.files: %s was built for version %u of the interface, this "
                        "program has %d: build it again",
                        td__tree_where(name).text, path, (unsigned)p->abi, TD_PLUGIN_ABI);
-    fault = fault_of_lists(p);
+    fault = adopt(j, p, own);
     if (fault)
         return TD_FAIL(TD_EINVAL, "%s: plugin.files: %.400s: %s", td__tree_where(name).text, path,
                        fault);

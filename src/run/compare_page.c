@@ -2,6 +2,7 @@
  * seconds of training. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -9,6 +10,8 @@
 #include "run/compare_impl.h"
 #include "run/report_chart.h"
 #include "run/report_html.h"
+
+enum { CHART_TITLE = 128 };
 
 typedef struct page {
     td__text *t;
@@ -138,13 +141,31 @@ static td__series series(const td__compare_run *r, const double *x, const td__co
     return (td__series){.name = r->name, .x = x, .y = y->v, .n = y->n, .colour = colour};
 }
 
-static void print_losses(const page *p)
+/* A chart has room for TD__CHART_SERIES curves: of more variants there are several charts, each of
+ * neighbours in the order in which they were given. Those from `begin` on, before: */
+static int end_of(const page *p, int begin)
+{
+    return begin + TD__CHART_SERIES < p->n ? begin + TD__CHART_SERIES : p->n;
+}
+
+/* "Loss", of several charts "Loss, variants 17 to 30 of 30". */
+static const char *chart_title(const page *p, const char *what, int begin, char buf[CHART_TITLE])
+{
+    if (p->n <= TD__CHART_SERIES)
+        return what;
+    snprintf(buf, CHART_TITLE, "%.60s, variants %d to %d of %d", what, begin + 1, end_of(p, begin),
+             p->n);
+    return buf;
+}
+
+static void print_losses(const page *p, int begin)
 {
     td__series s[TD__CHART_SERIES];
+    char title[CHART_TITLE];
 
     for (int time = 0; time < 2; time++) {
         int n = 0;
-        for (int v = 0; v < p->n && n < TD__CHART_SERIES; v++) {
+        for (int v = begin; v < end_of(p, begin); v++) {
             const td__compare_run *r = td__compare_variant(p->o, v);
             if (!p->elapsed[v])
                 continue;
@@ -153,21 +174,22 @@ static void print_losses(const page *p)
             n++;
         }
         if (time)
-            td__chart_time(p->t, "Loss", "over seconds", s, n);
+            td__chart_time(p->t, chart_title(p, "Loss", begin, title), "over seconds", s, n);
         else
-            td__chart(p->t, "Loss", "over steps", s, n);
+            td__chart(p->t, chart_title(p, "Loss", begin, title), "over steps", s, n);
     }
 }
 
 /* The metric that the table has as "best", over steps. */
-static void print_metric(const page *p)
+static void print_metric(const page *p, int begin)
 {
     const td__compare_run *first = td__compare_first(p->o);
     const char *space = first ? strchr(first->metric, ' ') : NULL;
     td__series s[TD__CHART_SERIES];
+    char title[CHART_TITLE];
     int n = 0;
 
-    for (int v = 0; space && v < p->n && n < TD__CHART_SERIES; v++) {
+    for (int v = begin; space && v < end_of(p, begin); v++) {
         const td__compare_run *r = td__compare_variant(p->o, v);
         for (int i = 0; i < r->data.n_metrics && !r->failed; i++) {
             const td__report_metric *m = &r->data.metric[i];
@@ -179,15 +201,16 @@ static void print_metric(const page *p)
         }
     }
     if (n)
-        td__chart(p->t, first->metric, "over steps", s, n);
+        td__chart(p->t, chart_title(p, first->metric, begin, title), "over steps", s, n);
 }
 
-static void print_rates(const page *p)
+static void print_rates(const page *p, int begin)
 {
     td__series s[TD__CHART_SERIES];
+    char title[CHART_TITLE];
     int n = 0;
 
-    for (int v = 0; v < p->n && n < TD__CHART_SERIES; v++) {
+    for (int v = begin; v < end_of(p, begin); v++) {
         const td__compare_run *r = td__compare_variant(p->o, v);
         if (r->failed)
             continue;
@@ -195,7 +218,8 @@ static void print_rates(const page *p)
         s[n].smooth = s[n].bare = true;
         n++;
     }
-    td__chart(p->t, "Throughput", "samples per second, over steps", s, n);
+    td__chart(p->t, chart_title(p, "Throughput", begin, title), "samples per second, over steps", s,
+              n);
 }
 
 /* Its report, which lies beside or below the page. */
@@ -287,9 +311,11 @@ td_status td__compare_page(const td__compare_opts *o, const char *path)
         print_head(&p);
         print_table(&p);
         td__text_add(&t, "<div class=\"charts\">\n");
-        print_losses(&p);
-        print_metric(&p);
-        print_rates(&p);
+        for (int begin = 0; begin < p.n; begin += TD__CHART_SERIES) {
+            print_losses(&p, begin);
+            print_metric(&p, begin);
+            print_rates(&p, begin);
+        }
         td__text_add(&t, "</div>\n");
         print_ages(&p);
         print_variants(&p);

@@ -6,12 +6,16 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/alloc.h"
+#include "base/check.h"
 #include "base/human.h"
 #include "run/report_chart.h"
 #include "run/report_html.h"
 
-enum { MOST_ROWS = 100, MOST_COLUMNS = 20, NAME = 24 };
+enum { MOST_ROWS = 100, MOST_COLUMNS = 20, NAME = 24, MOST_PAIRS = 40 };
 
 static const char *class_name(const td__report_opts *o, int64_t k, char buf[NAME])
 {
@@ -65,14 +69,70 @@ static void print_classes(td__text *t, const td__report_opts *o)
     td__text_add(t, "</table></div>\n");
 }
 
+/* Samples of class `truth` for which the model said `said`. */
+typedef struct mistake {
+    int64_t truth, said, count;
+} mistake;
+
+static int by_count(const void *a, const void *b)
+{
+    const mistake *x = a, *y = b;
+
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    if (x->truth != y->truth)
+        return x->truth < y->truth ? -1 : 1;
+    return x->said < y->said ? -1 : x->said > y->said;
+}
+
+/* Of more classes than a matrix has room for: what is taken for what most often. */
+static void print_mistakes(td__text *t, const td__report_opts *o)
+{
+    static const char *const HEAD[] = {"true", "predicted", "#samples", "#share of the true class",
+                                       NULL};
+    const td__scores *s = o->scores;
+    int64_t n = 0, kinds = 0;
+    char buf[NAME], value[TD__HUMAN];
+
+    for (int64_t i = 0; i < s->classes * s->classes; i++)
+        kinds += s->confusion[i] && i / s->classes != i % s->classes;
+    mistake *all = kinds ? td__calloc((size_t)kinds, sizeof *all) : NULL;
+    if (!all)
+        return;
+    for (int64_t i = 0; i < s->classes * s->classes; i++)
+        if (s->confusion[i] && i / s->classes != i % s->classes)
+            all[n++] = (mistake){i / s->classes, i % s->classes, s->confusion[i]};
+    qsort(all, (size_t)n, sizeof *all, by_count);
+    td__text_printf(t,
+                    "<h2>Most confused classes</h2>\n<p class=\"sub\">%" PRId64 " of the %" PRId64
+                    " pairs of classes that were confused.</p>\n<div class=\"panel\"><table "
+                    "class=\"mistakes\">\n",
+                    n < MOST_PAIRS ? n : MOST_PAIRS, n);
+    td__html_head(t, HEAD);
+    for (int64_t i = 0; i < n && i < MOST_PAIRS; i++) {
+        td__text_add(t, "<tr>");
+        td__html_cell(t, "name", class_name(o, all[i].truth, buf));
+        td__html_cell(t, "name", class_name(o, all[i].said, buf));
+        td__html_cell(t, "n", td__human_count(all[i].count, value));
+        snprintf(value, sizeof value, "%.1f %%",
+                 100 * (double)all[i].count / (double)s->by_class[all[i].truth].samples);
+        td__html_cell(t, "n", value);
+        td__text_add(t, "</tr>\n");
+    }
+    td__text_add(t, "</table></div>\n");
+    td__free(all);
+}
+
 /* A row is a true class, a column a predicted one; the darker, the larger its share of the row. */
 static void print_confusion(td__text *t, const td__report_opts *o)
 {
     const td__scores *s = o->scores;
     char buf[NAME], value[TD__HUMAN];
 
-    if (s->classes > MOST_COLUMNS)
+    if (s->classes > MOST_COLUMNS) {
+        print_mistakes(t, o);
         return;
+    }
     td__text_add(t,
                  "<h2>Confusion matrix</h2>\n<div class=\"panel\"><table class=\"confusion\"><tr>"
                  "<th>true \\ predicted</th>");
@@ -173,11 +233,13 @@ static void print_points(td__text *t, const td__report_opts *o)
 
 static void print_worst(td__text *t, const td__report_opts *o)
 {
-    static const char *const CLASSES[] = {"#sample", "true", "predicted",
-                                          "#probability of the true class", NULL};
-    static const char *const NUMBERS[] = {"#sample", "#true", "#predicted", "#error", NULL};
+    static const char *const CLASSES[] = {
+        "#sample", "true", "predicted", "#probability of the true class", "file", NULL};
+    static const char *const NUMBERS[] = {"#sample", "#true", "#predicted", "#error", "file", NULL};
     const td__scores *s = o->scores;
+    const char *head[TD_LEN(CLASSES)];
     char buf[NAME], value[TD__HUMAN];
+    bool named = s->n_worst && s->worst[0].name;
 
     if (!s->n_worst)
         return;
@@ -185,7 +247,10 @@ static void print_worst(td__text *t, const td__report_opts *o)
                     "<div><h2>Worst samples of the %s part</h2>\n<div class=\"panel\"><table "
                     "class=\"worst\">\n",
                     o->scores_part);
-    td__html_head(t, s->classes ? CLASSES : NUMBERS);
+    memcpy(head, s->classes ? CLASSES : NUMBERS, sizeof head);
+    if (!named)
+        head[TD_LEN(head) - 2] = NULL;
+    td__html_head(t, head);
     for (int i = 0; i < s->n_worst; i++) {
         const td__scored_sample *x = &s->worst[i];
         td__text_printf(t, "<tr><td class=\"n\">%" PRId64 "</td>", x->index);
@@ -199,6 +264,8 @@ static void print_worst(td__text *t, const td__report_opts *o)
             snprintf(value, sizeof value, "%.3g", x->said - x->truth);
         }
         td__html_cell(t, "n", value);
+        if (named)
+            td__html_cell(t, "sub", x->name ? x->name : "");
         td__text_add(t, "</tr>\n");
     }
     td__text_add(t, "</table></div><p class=\"sub\">Samples are numbered from 0, in the order of "

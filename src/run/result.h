@@ -58,7 +58,8 @@ typedef struct td__class_score {
 typedef struct td__scored_sample {
     int64_t index;
     double truth, said;
-    double score; /* of a class: the probability of the true one */
+    double score;     /* of a class: the probability of the true one */
+    const char *name; /* the file that it is, the dataset's; NULL: it is none */
 } td__scored_sample;
 
 enum { TD__WORST_SAMPLES = 12, TD__SCORE_POINTS = 600 };

@@ -262,13 +262,14 @@ static td_node *scale_back(const td__head *h, td_node *v)
     for (int i = 1; i < row.ndim; i++)
         row.dim[i - 1] = row.dim[i];
     row.ndim--;
-    size_t count = (size_t)(u->n * u->inner);
+    size_t count = (size_t)td_shape_count(&row);
     float *std = td__calloc(2 * count + 1, sizeof *std), *mean = std + count;
     if (!std)
         return NULL;
     for (size_t i = 0; i < count; i++) {
-        std[i] = (float)u->std[i / (size_t)u->inner];
-        mean[i] = (float)u->mean[i / (size_t)u->inner];
+        size_t g = i / (size_t)u->inner % (size_t)u->n;
+        std[i] = (float)u->std[g];
+        mean[i] = (float)u->mean[g];
     }
     v = td_mul(h->g, v, td_constant(h->g, TD_F32, row, std));
     v = td_add(h->g, v, td_constant(h->g, TD_F32, row, mean));

@@ -112,8 +112,9 @@ static td_status look(td__counted *c, const int64_t *samples, int64_t n)
 {
     const td__field *f = &c->d->fields[c->field];
     size_t nbytes = td__field_nbytes(f);
+    td_status st = td__dataset_read_field(c->d, c->field, samples, n, c->block[c->field]);
 
-    TD_TRY(td__dataset_read(c->d, samples, n, NULL, c->block));
+    TD_TRY(st == TD_ENOTSUP ? td__dataset_read(c->d, samples, n, NULL, c->block) : st);
     for (int64_t i = 0; i < n; i++)
         c->weight[samples[i]] = td__weigh_targets(
             f, (const char *)c->block[c->field] + (size_t)i * nbytes, 1, c->facts);

@@ -4,8 +4,8 @@
  * over all counted targets of the step, however it is cut in micro-batches and batches.
  *
  * The share of a micro-batch needs the targets of the whole step, which the other ranks read. They
- * are counted here from the dataset, each sample once in a run: the same numbers on every rank,
- * without a message. */
+ * are counted here from the dataset, each sample once in a run and where possible without its other
+ * fields (images are not decoded): the same numbers on every rank, without a message. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_COUNTED_H
 #define TD_TRAIN_COUNTED_H

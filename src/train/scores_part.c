@@ -61,7 +61,7 @@ static td_status see_targets(void *user, int64_t begin, int64_t n, const void *x
     (void)begin;
     for (int64_t i = 0; i < n * t->each; i++) {
         double v = td__element(x, t->field->dtype, i);
-        int64_t g = u->n ? i % t->each / u->inner : 0;
+        int64_t g = u->n ? i % t->each / u->inner % u->n : 0;
         t->value[t->at++] = u->n ? v * u->std[g] + u->mean[g] : v;
     }
     return TD_OK;
@@ -120,6 +120,10 @@ td_status td__trainer_scores(td__trainer *t, td__dataset *d, td__scores *out)
     else
         st = TD_FAIL(TD_EINVAL, "scores: %lld outputs and %lld targets of a sample do not fit",
                      (long long)c.width, (long long)y.each);
+    for (int i = 0; i < out->n_worst && !st; i++) {
+        out->worst[i].index /= y.each; /* it was a place in a sequence */
+        out->worst[i].name = td__dataset_name(d, out->worst[i].index);
+    }
 done:
     td__free(y.value);
     td__free(c.output);

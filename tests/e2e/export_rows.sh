@@ -15,7 +15,7 @@ def table(path, head, rows):
 
 # Cells that only look alike, numbers as people write them, texts with blanks and bytes above 127.
 codes = ['0150', '150', '1.50e2', '1', '1.0', ' 1', 'A 1', 'Ä']
-sizes = ['12', ' 7.5 ', '.5', '5.', '1e1', '+3', '-2.25', '0x10', '3.1415926535897931', '1e-40']
+sizes = ['12', ' 7.5 ', '.5', '5.', '1e1', '+3', '-2.25', '1E2', '3.1415926535897931', '1e-40']
 towns = ['Oslo', 'Rome', 'São Paulo', ' Oslo', 'oslo', 'Kyōto', '7', '']
 def cells(i, more=()):
     pick = lambda list_, k: list_[(i * k + i // 7) % len(list_)]

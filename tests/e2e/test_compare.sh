@@ -183,6 +183,22 @@ assert ">Staleness<" in open("late/compare.html").read()
 assert "to target" in open("out").read()
 END
 
+# --- More variants than a chart has room for: each is drawn ---------------------------------------
+run 0 "$tandem" compare job.yaml --set train.steps=6 --out many \
+    --vary train.optimizer.lr=0.01,0.02,0.03,0.04,0.05,0.06 --vary train.batch=8,16,32
+python3 - <<'END' || fail "18 variants"
+import json, re
+names = [r["variant"] for r in json.load(open("many/compare.json"))["runs"]]
+page = open("many/compare.html").read()
+assert len(names) == 18, names
+for title, charts in (("Loss", 4), ("Throughput", 2), ("valid accuracy", 2)):
+    figures = [f for f in re.findall(r"<figure.*?</figure>", page, re.S) if f"<b>{title}, var" in f]
+    assert len(figures) == charts, (title, len(figures))
+    drawn = [n for f in figures for n in re.findall(r'class="line [^"]*" data-name="([^"]*)"', f)]
+    assert sorted(set(drawn)) == sorted(names), (title, set(names) - set(drawn))
+assert "Loss, variants 1 to 16 of 18" in page and "Loss, variants 17 to 18 of 18" in page
+END
+
 # --- Ctrl-C: the run under way stops, the table has what there is --------------------------------
 echo 'slow  step 1 SIGINT' >script
 echo 'train: {steps: 100000000, eval: {every: 10000000}}' >slow.yaml

@@ -35,6 +35,26 @@ run 2 "$tandem" generate run --temperature hot
 has "temperature: expected a number from 0 to 100, found 'hot'"
 run 2 "$tandem" generate run --length 0
 run 2 "$tandem" generate nosuch
+# Token ids in, token ids out: a cycle of seven of them is learnt by heart.
+python3 - <<'PY'
+import struct
+tokens = [300 + i % 7 for i in range(1400)]
+for name in ('c_train', 'c_val'):
+    with open(name + '.bin', 'wb') as f:
+        f.write(struct.pack('<256i', 20240520, 1, len(tokens), *[0] * 253))
+        f.write(struct.pack(f'<{len(tokens)}H', *tokens))
+PY
+run 0 "$tandem" train job.yaml --run-dir ids --set data.source=tokens --set data.train=c_train.bin \
+    --set data.valid=c_val.bin --set data.vocab=310
+rm c_train.bin c_val.bin
+run 0 "$tandem" generate ids --prompt "300 301, 302" --temperature 0 --length 9
+[ "$(cat out)" = "300 301, 302 303 304 305 306 300 301 302 303 304" ] || fail "other ids"
+run 2 "$tandem" generate ids
+has 'this model was trained on token ids .*: begin with some'
+for prompt in '3 310' '3 -1' '3 x' '3.5' '99999999999999999999'; do
+    run 2 "$tandem" generate ids --prompt "$prompt"
+    has 'prompt: expected the ids of tokens, 0 to 309, found'
+done
 cat >digits.yaml <<'YAML'
 name: digits
 model: [flatten, linear]
@@ -44,4 +64,4 @@ log: {tensorboard: false, report: false}
 YAML
 run 0 "$tandem" train digits.yaml --run-dir digits
 run 2 "$tandem" generate digits
-has 'this model was trained on digits data; text needs a model trained with data.source: text'
+has 'this model was trained on digits data; text needs a model trained with data.source: text, or tokens'

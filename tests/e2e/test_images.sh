@@ -57,6 +57,10 @@ done
 mkdir new; cp new-*.png new; mv shapes gone
 run 0 "$tandem" predict two --input new -o new.csv
 [ "$(sed 1d new.csv | cut -d , -f 2 | tr '\n' ' ')" = "disc stripes " ] || fail "$(cat new.csv)"
+head -n 1 new.csv >out; has '^row,prediction,disc,stripes,file$'
+tail -n 1 new.csv >out; has 'new/new-stripes.png$'
+run 0 "$tandem" predict two --input new -o new.jsonl
+head -n 1 new.jsonl >out; has '"file": "/.*/new/new-disc.png", "prediction": "disc"'
 run 0 "$tandem" predict two --input new-stripes.png -o one.csv
 grep -q stripes one.csv || fail "$(cat one.csv)"
 mv gone shapes

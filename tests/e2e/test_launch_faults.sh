@@ -64,6 +64,13 @@ has '300 elastic ranks and 0 spares: a host runs at most 256 processes'
 run 2 "$tandem" launch -n 2:4 --hosts localhost:300 -- true
 has 'host localhost: 300 slots and 0 spares, but a host runs at most 256 elastic processes'
 
+# Programs that do not take part are told that they get no rank; those of fixed ranks have one.
+run 0 "$tandem" launch -n 1:2 -- /bin/true
+has '/bin/true gets no rank: elastic ranks join through Tandem'
+[ "$(grep -c 'gets no rank' out)" = 1 ] || fail "more than a line"
+run 0 "$tandem" launch -n 2 -- /bin/true
+! grep -q 'gets no rank' out || fail "a line about fixed ranks"
+
 # A job that fails again and again tells of what does, not of what came before.
 cat >once.sh <<'SH'
 if mkdir "$1" 2>/dev/null; then kill -9 $$; fi

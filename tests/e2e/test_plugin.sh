@@ -98,7 +98,7 @@ static const td_plugin_layer L[] = {{"swish", "", NULL}};
 static const td_plugin_map M[] = {{NULL, NULL, NULL, NULL}};
 const td_plugin *td_plugin_get(void)
 {
-    static const td_plugin P = {.abi = TD_PLUGIN_ABI, .size = sizeof P, .name = "$1", $2};
+    static const td_plugin P = {TD_PLUGIN_HEAD, .name = "$1", $2};
     (void)L, (void)M;
     return &P;
 }
@@ -112,6 +112,20 @@ wrong 'n_layers is not the number of its layers' --set plugin.files=[no_list.so]
 wrong 'one of its layers has no name, or no build' --set plugin.files=[no_function.so]
 wrong 'one of its maps has no name, or no apply' --set plugin.files=[no_name.so]
 wrong 'n_layers is not the number of its layers' --set plugin.files=[negative.so]
+# Structs grow: a list is walked by the size that the plug-in gives. As an older one, whose td_plugin
+# ends before what is new, as one of a later version, and without sizes.
+sed 's/TD_PLUGIN_HEAD,/TD_PLUGIN_HEAD, SIZES/' "$source/examples/10_plugin.c" >sizes.c
+sized() { # NAME SIZES
+    cc -shared -fPIC -Wno-override-init -I "$source/include" "-DSIZES=$2" sizes.c -o "$1.so" ||
+        fail "cc"
+}
+sized later '.sync_size = sizeof(td_plugin_sync) + 8,'
+sized later_all '.size = sizeof(td_plugin) + 8,'
+sized sizeless '.layer_size = 0,'
+wrong 'later.so: was built for a later version' --set plugin.files=[later.so]
+wrong 'later_all.so: was built for a later version' --set plugin.files=[later_all.so]
+wrong 'layer_size is not set: begin the td_plugin with TD_PLUGIN_HEAD' \
+    --set plugin.files=[sizeless.so]
 head -c 3000 mine.so >half.so
 mkfifo pipe.so
 wrong 'half.so is not whole' --set plugin.files=[half.so]

@@ -39,6 +39,9 @@ has 'rank 1 computes with scalar on .*, rank 0 with .*, and parallel.processors 
 TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --run-dir half --set train.steps=6
 run 0 "$tandem" train job.yaml --resume=half
 same "resumed on a better processor"
+TANDEM_ISA=scalar run 0 "$tandem" train job.yaml -n 1:2 --run-dir ehalf --set train.steps=6
+run 0 "$tandem" train job.yaml -n 1:2 --resume=ehalf
+same "elastic ranks resumed on better processors"
 # The other way round there is no way: it says so.
 run 0 "$tandem" train job.yaml --run-dir better --set train.steps=6
 TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --resume=better
@@ -46,6 +49,12 @@ has 'continues with scalar: results will not be bit-identical'
 run 0 "$tandem" train job.yaml --run-dir strict --set train.steps=6
 TANDEM_ISA=scalar run 2 "$tandem" train job.yaml --resume=strict --set parallel.processors=same
 has 'the run was computed with .*, which is not here'
+TANDEM_ISA=scalar run 2 "$tandem" train job.yaml -n 1:2 --resume=strict \
+    --set parallel.processors=same
+has 'the run was computed with .*, which is not here'
+run 0 "$tandem" train job.yaml --run-dir best --set train.steps=6
+TANDEM_ISA=scalar run 0 "$tandem" train job.yaml -n 1:2 --resume=best
+has 'continues with scalar: results will not be bit-identical'
 # All with a set that is named: as the lesser one does by itself, untuned; what is not there is
 # said.
 TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --run-dir untuned \

@@ -53,6 +53,32 @@ run 0 "$tandem" train sql.yaml --run-dir sql
 same "rows of a query"
 run 0 "$tandem" train sql.yaml --run-dir sql2 -n 2
 same "rows of a query, two ranks"
+# A database in WAL mode, whose last rows are in the log beside it, and one whose log was taken in.
+python3 - <<'PY'
+import os, sqlite3, shutil
+shutil.copy("t.db", "wal.db")
+db = sqlite3.connect("wal.db")
+db.execute("pragma journal_mode = wal")
+db.close()
+shutil.copy("wal.db", "plain?wal.db")
+db = sqlite3.connect("wal.db")
+db.execute("pragma wal_autocheckpoint = 0")
+db.execute("delete from t where id >= 200")
+db.commit()
+rows = sqlite3.connect("t.db").execute("select * from t where id >= 200").fetchall()
+db.executemany("insert into t values (?, ?, ?, ?)", rows)
+db.commit()
+assert os.path.getsize("wal.db-wal")
+for end in ("", "-wal", "-shm"): # as a writer that is at work, or has died, leaves them
+    shutil.copy("wal.db" + end, "log.db" + end)
+PY
+sha256sum log.db log.db-wal >sums
+run 0 "$tandem" train sql.yaml --run-dir wal --set data.train=log.db
+same "rows in the log of a database"
+sha256sum --quiet -c sums || fail "reading has changed the database"
+run 0 "$tandem" train sql.yaml --run-dir wal2 --set 'data.train=plain?wal.db'
+same "a database in WAL mode without a log"
+[ ! -e 'plain?wal.db-wal' ] || fail "reading has made a log"
 job 'source: tfrecord, train: all.tfrecord' tf
 run 0 "$tandem" train tf.yaml --run-dir tf
 same "TFRecord"

@@ -161,6 +161,35 @@ TEST(standardised)
     json_decref(root);
 }
 
+/* A table in the order of time or of its label has the means of all its rows. */
+TEST(standardised_in_the_order_of_the_file)
+{
+    static const td__map_opts NORMALIZE = {.name = "normalize"};
+    json_t *root = golden_json(FOLDER "expected.json");
+    td__data_opts o = {.source = "csv",
+                       .source_opts = {.dir = check_tmpdir(), .train = "a.csv", .label = "kind"},
+                       .maps = &NORMALIZE,
+                       .n_maps = 1};
+    td__data *d;
+
+    FILE *f = fopen(check_path("a.csv"), "w");
+    CHECK(f, "a.csv");
+    fprintf(f, "time,block,saw,kind\n");
+    for (int i = 0; i < 30000; i++)
+        fprintf(f, "%.17g,%d,%.17g,%d\n", i / 8.0, i / 10000 * 100, i * 7919 % 1000 / 4.0,
+                i / 10000);
+    CHECK(!fclose(f), "a.csv");
+    CHECK_OK(td__data_open(&o, &d));
+    td__fit *fit = fit_of(d);
+    const json_t *m = td__fit_map(fit, 0, "normalize"), *want = golden_get(root, "in_order");
+    check_measured(json_object_get(m, "mean"), want, "mean", 3);
+    check_measured(json_object_get(m, "std"), want, "std", 3);
+    td__fit_destroy(fit);
+    td__data_close(d);
+    check_tmpdir_remove();
+    json_decref(root);
+}
+
 /* Classes and ids of categories, as LabelEncoder and OrdinalEncoder number them. */
 TEST(numbered)
 {
@@ -402,6 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_cells_and_unknown_categories),
         cmocka_unit_test(standardised),
+        cmocka_unit_test(standardised_in_the_order_of_the_file),
         cmocka_unit_test(numbered),
         cmocka_unit_test(bins),
         cmocka_unit_test(missing_words),

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/check.h"
 #include "data/map.h"
@@ -190,6 +191,46 @@ TEST(webdataset_without_labels)
     check_tmpdir_remove();
 }
 
+/* Labels of a folder are there without its images: these are none. A sample's name is its file. */
+TEST(labels_and_names_without_images)
+{
+    static const char *const FOLDERS[] = {"ash", "oak"};
+    static const td__map_opts MAPS[] = {{.name = "flip"}, {.name = "normalize", .a = 0.5, .b = 1}};
+    char path[64];
+    int32_t y[6];
+    const char *dir = check_tmpdir();
+    td__data *d;
+
+    for (int k = 0; k < 2; k++) {
+        CHECK(mkdir(check_path(FOLDERS[k]), 0777) == 0, "%s", FOLDERS[k]);
+        for (int i = 0; i < 3; i++) {
+            snprintf(path, sizeof path, "%s/%d.png", FOLDERS[k], i);
+            check_write_file(check_path(path), "junk", 4);
+        }
+    }
+    td__data_opts o = {.source = "images",
+                       .source_opts = {.train = dir, .size = 4},
+                       .valid_fraction = 0.5,
+                       .order = "file",
+                       .maps = MAPS,
+                       .n_maps = 2};
+    CHECK_OK(td__data_open(&o, &d));
+    for (int part = TD_PART_TRAIN; part <= TD_PART_VALID; part++) {
+        td__dataset *p = td__data_part(d, (td__part)part);
+        CHECK_EQ_INT(p->count, 3);
+        CHECK_OK(td__dataset_read_field(p, 1, (int64_t[]){2, 0}, 2, y));
+        CHECK(y[0] == part && y[1] == part, "%s: %d, %d", FOLDERS[part], y[0], y[1]);
+        snprintf(path, sizeof path, "%s/2.png", FOLDERS[part]);
+        const char *name = td__dataset_name(p, 2);
+        CHECK(name && strcmp(name, check_path(path)) == 0, "%s", name ? name : "no name");
+        float x[3 * 4 * 4];
+        CHECK(td__dataset_read_field(p, 0, (int64_t[]){2}, 1, x) == TD_ENOTSUP, "an image");
+        CHECK(td__dataset_read(p, (int64_t[]){2}, 1, NULL, (void *[]){x, y}), "junk was decoded");
+    }
+    td__data_close(d);
+    check_tmpdir_remove();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +241,7 @@ int main(void)
         cmocka_unit_test(tar_files_and_names),
         cmocka_unit_test(tar_pax_names),
         cmocka_unit_test(tar_wrong),
+        cmocka_unit_test(labels_and_names_without_images),
         cmocka_unit_test(webdataset_without_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,6 +141,34 @@ TEST(normalize_measures_train_alone)
     check_tmpdir_remove();
 }
 
+static td_status read_number(void *user, int64_t index, void *const *fields)
+{
+    int64_t *calls = user;
+
+    ++*calls;
+    *(float *)fields[0] = (float)index;
+    return TD_OK;
+}
+
+/* Samples that take work are looked at from the first to the last, not all. */
+TEST(normalize_spreads_what_it_reads)
+{
+    enum { COUNT = 40000 };
+    static const td_field X = {.name = "x", .dtype = TD_F32, .shape = {.ndim = 1, .dim = {1}}};
+    td_dataset *all, *mapped;
+    int64_t calls = 0;
+    const td_batch *b;
+
+    CHECK_OK(td_dataset_callback(&X, 1, COUNT, read_number, &calls, &all));
+    CHECK_OK(td_dataset_map(all, "normalize", NULL, &mapped));
+    CHECK_EQ_INT(calls, 2 * 10000); /* means, then deviations */
+    CHECK_OK(td_dataset_next(mapped, &b));
+    const float *x = b->field[0];
+    CHECK(fabsf(x[0] + 1.732f) < 1e-3f, "the first is %g deviations from the mean", (double)x[0]);
+    td_dataset_destroy(mapped);
+    td_dataset_destroy(all);
+}
+
 /* A stage on one value of this field. */
 static void apply(const td__map_opts *o, const td__field *in, const void *x, const td__draw *draw,
                   td__field *out, void *y)
@@ -435,6 +463,7 @@ int main(void)
         cmocka_unit_test(splits_are_disjoint_and_complete),
         cmocka_unit_test(windows_split_in_ranges_with_a_gap),
         cmocka_unit_test(normalize_measures_train_alone),
+        cmocka_unit_test(normalize_spreads_what_it_reads),
         cmocka_unit_test(stages_do_what_they_say),
         cmocka_unit_test(random_crops),
         cmocka_unit_test(filters_and_words),

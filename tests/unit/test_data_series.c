@@ -1,11 +1,14 @@
 /* Time series (windows over the rows of a table), splits in the order of the file,
  * cross-validation, ids in arrays. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "data/data.h"
+#include "data/fit_json.h"
 #include "support/check.h"
 #include "tandem/tensor.h"
 
@@ -87,6 +90,124 @@ TEST(windows_of_new_rows_reach_the_last_row)
     CHECK(x[2][0] == 13 && y == 0, "%g, %g", (double)x[2][0], (double)y);
     td__data_close(d);
     td__fit_destroy(fit);
+    td__text_fini(&text);
+    check_tmpdir_remove();
+}
+
+/* Windows do not run over rows that data.missing: drop leaves out, except in runs of older versions,
+ * whose preprocessing does not say so. */
+TEST(windows_end_at_gaps)
+{
+    static const char ROWS[] = "u,v,y\n0,0,0\n1,1,1\n2,2,2\n3,,3\n4,4,4\n5,5,5\n6,6,6\n7,7,7\n"
+                               "NA,8,8\n9,9,9\n10,10,10\n";
+    static const int FIRST[] = {0, 4, 5}, STRIDE[] = {0, 4}, JOINED[] = {0, 1, 2, 4, 5, 6, 7};
+    td__data_opts o = rows(1);
+    td__text text = {0};
+    td__fit *fit;
+    td__data *d;
+    float x[2][2], y;
+
+    check_write_file(check_path("a.csv"), ROWS, strlen(ROWS));
+    o.source_opts.missing = "drop";
+    o.source_opts.window = 2;
+    for (int stride = 1; stride <= 2; stride++) {
+        const int *first = stride == 1 ? FIRST : STRIDE;
+        o.source_opts.stride = stride;
+        CHECK_OK(td__data_open(&o, &d));
+        td__dataset *p = td__data_part(d, TD_PART_TRAIN);
+        CHECK_EQ_INT(p->count, stride == 1 ? TD_LEN(FIRST) : TD_LEN(STRIDE));
+        for (int64_t i = 0; i < p->count; i++) {
+            CHECK_OK(td__dataset_read(p, &i, 1, NULL, (void *[]){x, &y}));
+            CHECK(x[0][0] == (float)first[i] && x[1][1] == (float)(first[i] + 1) &&
+                      y == (float)(first[i] + 2),
+                  "window %d: %g, %g, label %g", (int)i, (double)x[0][0], (double)x[1][1],
+                  (double)y);
+        }
+        if (stride == 1)
+            CHECK_OK(td__data_fit(d, &text));
+        td__data_close(d);
+    }
+    char *gaps = strstr(text.data, "\"gaps\"");
+    CHECK(gaps, "%s", text.data);
+    memcpy(gaps, "\"else\"", 6);
+    CHECK_OK(td__fit_parse(text.data, text.used, "fit", &fit));
+    o.fit = fit;
+    o.source_opts.stride = 1;
+    CHECK_OK(td__data_open(&o, &d));
+    td__dataset *p = td__data_part(d, TD_PART_TRAIN);
+    CHECK_EQ_INT(p->count, TD_LEN(JOINED));
+    for (int64_t i = 0; i < p->count; i++) {
+        CHECK_OK(td__dataset_read(p, &i, 1, NULL, (void *[]){x, &y}));
+        CHECK(x[0][0] == (float)JOINED[i], "joined window %d: %g", (int)i, (double)x[0][0]);
+    }
+    td__data_close(d);
+    o.fit = NULL;
+    o.source_opts.window = 4;
+    CHECK_STATUS(td__data_open(&o, &d), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "no 5 rows on end are whole"), "%s", td_last_error());
+    td__fit_destroy(fit);
+    td__text_fini(&text);
+    check_tmpdir_remove();
+}
+
+/* The means of a normalize stage, as text, and a normalized window. */
+static void normalized(const td__data_opts *o, td__text *text, float x[3][2])
+{
+    td__data *d;
+    float y;
+
+    CHECK_OK(td__data_open(o, &d));
+    if (!o->fit)
+        CHECK_OK(td__data_fit(d, text));
+    CHECK_OK(td__dataset_read(td__data_part(d, TD_PART_TRAIN), &(int64_t){1}, 1, NULL,
+                              (void *[]){x, &y}));
+    td__data_close(d);
+}
+
+/* Each column has its own mean over all rows of all windows. A run of an older version, which has
+ * one for all columns, goes on with that. */
+TEST(columns_are_normalized_one_by_one)
+{
+    static const td__map_opts NORMALIZE = {.name = "normalize"};
+    static const char OLD[] = "{\"format\": \"tandem preprocessing\", \"version\": 1, \"source\": "
+                              "\"csv\", \"parts\": {}, \"fields\": %s, \"measured\": %s, \"maps\": "
+                              "[{\"map\": \"normalize\", \"mean\": [50], \"std\": [10]}]}";
+    td__data_opts o = rows(10); /* 7 windows of 3 rows: their middle row is 1 .. 7 */
+    float x[3][2];
+    td__text text = {0}, old = {0};
+    json_error_t error;
+    td__fit *fit;
+
+    o.source_opts.window = 3;
+    o.maps = &NORMALIZE;
+    o.n_maps = 1;
+    normalized(&o, &text, x);
+    double std = sqrt(4 + 2.0 / 3); /* variances of 1 .. 7 and of -1 .. 1 */
+    for (int t = 0; t < 3; t++)
+        for (int c = 0; c < 2; c++)
+            CHECK(fabs((double)x[t][c] - (1 + t - 4) / std) < 1e-5, "row %d, column %d: %g", t, c,
+                  (double)x[t][c]);
+
+    json_t *root = json_loads(text.data, 0, &error);
+    char *fields = json_dumps(json_object_get(root, "fields"), 0);
+    char *measured = json_dumps(json_object_get(root, "measured"), 0);
+    td__text_printf(&old, OLD, fields, measured);
+    CHECK_OK(td__fit_parse(old.data, old.used, "fit", &fit));
+    o.fit = fit;
+    normalized(&o, NULL, x);
+    CHECK(fabsf(x[0][0] - (1 - 50) / 10.0f) < 1e-5f && fabsf(x[0][1] - (101 - 50) / 10.0f) < 1e-5f,
+          "%g, %g", (double)x[0][0], (double)x[0][1]);
+    td__fit_destroy(fit);
+    /* Its own: the same as when it was measured. */
+    CHECK_OK(td__fit_parse(text.data, text.used, "fit", &fit));
+    o.fit = fit;
+    normalized(&o, NULL, x);
+    CHECK(fabs((double)x[0][1] - (1 - 4) / std) < 1e-5, "%g", (double)x[0][1]);
+    td__fit_destroy(fit);
+    free(fields);
+    free(measured);
+    json_decref(root);
+    td__text_fini(&old);
     td__text_fini(&text);
     check_tmpdir_remove();
 }
@@ -187,6 +308,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows),
         cmocka_unit_test(windows_of_new_rows_reach_the_last_row),
+        cmocka_unit_test(windows_end_at_gaps),
+        cmocka_unit_test(columns_are_normalized_one_by_one),
         cmocka_unit_test(splits_in_the_order_of_the_file),
         cmocka_unit_test(folds),
         cmocka_unit_test(ids_of_arrays),

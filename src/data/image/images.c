@@ -227,8 +227,26 @@ static td_status images_stored(td__dataset *d, int64_t i, td__stored *out)
     return TD_OK;
 }
 
-static const td__dataset_ops OPS = {
-    .destroy = images_destroy, .read = images_read, .stored = images_stored};
+static td_status images_read_field(td__dataset *d, int field, const int64_t *index, int64_t n,
+                                   void *out)
+{
+    if (field != 1)
+        return TD_ENOTSUP;
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)out)[i] = ((const images *)d)->list.items[index[i]].label;
+    return TD_OK;
+}
+
+static const char *images_name(const td__dataset *d, int64_t i)
+{
+    return td__images_item(d, i)->name;
+}
+
+static const td__dataset_ops OPS = {.destroy = images_destroy,
+                                    .read = images_read,
+                                    .stored = images_stored,
+                                    .read_field = images_read_field,
+                                    .name = images_name};
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -275,7 +293,7 @@ static td_status fill(images *s, const char *source, const td__source_opts *o)
     }
     if (!s->any_size)
         TD_TRY(size_of_first(s));
-    s->head = (td__dataset){.ops = &OPS, .count = s->list.count, .n_fields = 2};
+    s->head = (td__dataset){.ops = &OPS, .count = s->list.count, .n_fields = 2, .costly = true};
     s->head.fields[0] = (td__field){
         .name = "x", .dtype = TD_U8, .shape = TD_SHAPE(s->channels, s->height, s->width)};
     s->head.fields[1] = (td__field){

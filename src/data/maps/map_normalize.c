@@ -1,8 +1,13 @@
 /* map_normalize.c -- y = (s x - mean) / std, as f32; s is 1/255 for bytes, else 1.
  *
- * Without mean and std (both 0) they are measured on the train part, in its first 10,000 samples at
- * most: per channel of images (the first of three axes), per feature of plain vectors, else over
- * all elements. What does not vary has std 1. */
+ * Without mean and std (both 0) they are measured on the train part: on all its samples, or where
+ * reading one takes work (it is decoded, or a program makes it) on 10,000 that are spread evenly
+ * over the part. Measured are a mean and a std per channel of images (the first of three axes), per
+ * feature of plain vectors, per column of windows over a table, else over all elements. What does
+ * not vary has std 1.
+ *
+ * A value belongs to a group: element i of a sample to group i / inner % groups. Windows of `time`
+ * rows go through the groups `time` times (repeats). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -17,7 +22,8 @@
 enum { MEASURED = 10000 };
 
 typedef struct state {
-    int64_t groups, inner; /* elements = groups * inner; a group shares scale and shift */
+    bool in_rows;                   /* groups are the columns of windows over a table */
+    int64_t repeats, groups, inner; /* elements of a sample = the product of the three */
     void (*u8)(float *restrict y, const uint8_t *restrict x, size_t n, float scale, float shift);
     void (*f32)(float *restrict y, const float *restrict x, size_t n, float scale, float shift);
     double *mean, *std;   /* (groups) */
@@ -47,35 +53,46 @@ typedef struct measurement {
     double *mean, *square; /* (groups) */
 } measurement;
 
+/* What elements begin .. begin + inner - 1, all of one group, add. */
+static double add_run(const measurement *w, const void *x, int64_t begin, double mean, double sum)
+{
+    td_dtype dtype = w->map->in.dtype;
+    double scale = unit(dtype);
+
+    for (int64_t i = begin; i < begin + w->s->inner; i++) {
+        double value = td__element(x, dtype, i) * scale;
+        sum += w->pass == 0 ? value * w->share : (value - mean) * (value - mean) * w->share;
+    }
+    return sum;
+}
+
 static td_status see(void *context, int64_t begin, int64_t n, const void *x)
 {
     measurement *w = context;
-    td_dtype dtype = w->map->in.dtype;
+    double *sum = w->pass == 0 ? w->mean : w->square;
+    int64_t at = 0;
 
     (void)begin;
-    for (int64_t i = 0; i < n * w->s->groups * w->s->inner; i++) {
-        int64_t g = i / w->s->inner % w->s->groups;
-        double value = td__element(x, dtype, i) * unit(dtype);
-        if (w->pass == 0)
-            w->mean[g] += value * w->share;
-        else
-            w->square[g] += (value - w->mean[g]) * (value - w->mean[g]) * w->share;
-    }
+    for (int64_t r = 0; r < n * w->s->repeats; r++)
+        for (int64_t g = 0; g < w->s->groups; g++, at += w->s->inner)
+            sum[g] = add_run(w, x, at, w->mean[g], sum[g]);
     return TD_OK;
 }
 
 static td_status measure(const td__map *m, state *s, td__dataset *train)
 {
-    int64_t n = train->count < MEASURED ? train->count : MEASURED;
+    int64_t most = train->costly ? MEASURED : INT64_MAX;
+    int64_t n = train->count < most ? train->count : most;
     td_status st = TD_OK;
-    measurement w = {.map = m, .s = s, .share = 1 / ((double)n * (double)s->inner)};
+    measurement w = {.map = m, .s = s};
 
+    w.share = 1 / ((double)n * (double)(s->inner * s->repeats));
     w.mean = td__calloc((size_t)s->groups * 2 + 1, sizeof *w.mean);
     if (!w.mean)
         return TD_FAIL(TD_ENOMEM, "normalize: no memory for %lld means", (long long)s->groups);
     w.square = w.mean + s->groups;
     for (; w.pass < 2; w.pass++)
-        TD_TRY_OR(st, done, td__map_walk(train, m->field, MEASURED, see, &w));
+        TD_TRY_OR(st, done, td__map_walk(train, m->field, most, see, &w));
     for (int64_t g = 0; g < s->groups; g++) {
         double std = sqrt(w.square[g]);
         if (!isfinite(w.mean[g]) || !isfinite(std)) {
@@ -90,10 +107,24 @@ done:
     return st;
 }
 
-/* The state with room for its groups. */
-static td_status prepare(td__map *m, state **out)
+/* Channels or features. */
+static int64_t neighbours_of(const td__field *f)
 {
-    const td_shape *shape = &m->in.shape;
+    return f->shape.ndim == 1 || f->shape.ndim == 3 ? f->shape.dim[0] : 1;
+}
+
+/* How many means a field has. */
+static int64_t groups_of(const td__field *f)
+{
+    if (!f->in_time)
+        return neighbours_of(f);
+    return f->shape.dim[0] ? td_shape_count(&f->shape) / f->shape.dim[0] : 0;
+}
+
+/* The state with room for its groups, which neighbours share, or which follow each other in rows. */
+static td_status prepare(td__map *m, int64_t groups, bool in_rows, state **out)
+{
+    int64_t count = td_shape_count(&m->in.shape);
     bool given = m->opts.a != 0 || m->opts.b != 0;
     td__isa isa = td__cpu_isa();
 
@@ -103,16 +134,16 @@ static td_status prepare(td__map *m, state **out)
     if (!isfinite(m->opts.a) || !isfinite(m->opts.b) || (given && !(m->opts.b > 0)))
         return TD_FAIL(TD_EINVAL, "normalize: mean %g, std %g: std must be above 0", m->opts.a,
                        m->opts.b);
-    int64_t groups = given              ? 1
-                     : shape->ndim == 1 ? shape->dim[0]
-                     : shape->ndim == 3 ? shape->dim[0]
-                                        : 1;
+    groups = given ? 1 : groups;
+    in_rows = in_rows && !given;
     state *s = td__calloc(1, sizeof *s + (size_t)groups * 2 * (sizeof(double) + sizeof(float)));
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for normalize");
     m->state = *out = s;
     s->groups = groups;
-    s->inner = groups ? td_shape_count(shape) / groups : 0;
+    s->in_rows = in_rows;
+    s->repeats = in_rows && groups ? count / groups : 1;
+    s->inner = !groups ? 0 : in_rows ? 1 : count / groups;
     s->mean = s->values;
     s->std = s->mean + groups;
     s->scale = (float *)(void *)(s->std + groups);
@@ -143,7 +174,7 @@ static td_status normalize_open(td__map *m, td__dataset *train)
     bool given = m->opts.a != 0 || m->opts.b != 0;
     state *s;
 
-    TD_TRY(prepare(m, &s));
+    TD_TRY(prepare(m, groups_of(&m->in), m->in.in_time, &s));
     if (!given)
         TD_TRY(measure(m, s, train));
     describe(m);
@@ -153,16 +184,28 @@ static td_status normalize_open(td__map *m, td__dataset *train)
 static json_t *normalize_save(const td__map *m)
 {
     const state *s = m->state;
-    return json_pack("{s:o, s:o}", "mean", td__fit_save_numbers(s->mean, s->groups), "std",
-                     td__fit_save_numbers(s->std, s->groups));
+    json_t *to = json_pack("{s:o, s:o}", "mean", td__fit_save_numbers(s->mean, s->groups), "std",
+                           td__fit_save_numbers(s->std, s->groups));
+
+    if (s->in_rows)
+        json_object_set_new(to, "in_rows", json_true());
+    return to;
 }
 
 static td_status normalize_open_fitted(td__map *m, const td__fit *where, const json_t *from)
 {
+    const json_t *mean = json_object_get(from, "mean");
+    bool in_rows = json_is_true(json_object_get(from, "in_rows"));
+    int64_t groups = (int64_t)json_array_size(mean), count = td_shape_count(&m->in.shape);
     state *s;
 
-    TD_TRY(prepare(m, &s));
-    if (!td__fit_load_numbers(json_object_get(from, "mean"), s->mean, s->groups) ||
+    /* Runs of older versions have one mean for all columns of a window. */
+    bool known = in_rows ? groups > 0 && count % groups == 0
+                         : groups == 1 || groups == neighbours_of(&m->in);
+    if (!known)
+        return td__fit_bad(where, "the means of normalize");
+    TD_TRY(prepare(m, groups, in_rows, &s));
+    if (!td__fit_load_numbers(mean, s->mean, s->groups) ||
         !td__fit_load_numbers(json_object_get(from, "std"), s->std, s->groups))
         return td__fit_bad(where, "the means of normalize");
     for (int64_t g = 0; g < s->groups; g++)
@@ -175,17 +218,18 @@ static void normalize_apply(const td__map *m, const int64_t *index, int64_t n, c
                             const void *x, void *y)
 {
     const state *s = m->state;
-    size_t inner = (size_t)s->inner, runs = (size_t)(n * s->groups);
+    size_t inner = (size_t)s->inner, groups = (size_t)s->groups;
+    size_t runs = (size_t)(n * s->repeats) * groups;
     float *to = y;
 
     (void)index;
     (void)draw;
-    if (s->groups == 1) {
-        inner *= (size_t)n;
+    if (groups == 1) {
+        inner *= (size_t)(n * s->repeats);
         runs = inner ? 1 : 0;
     }
     for (size_t r = 0; r < runs; r++, to += inner) {
-        size_t g = r % (size_t)s->groups;
+        size_t g = r % groups;
         float scale = s->scale[g], shift = s->shift[g];
         if (m->in.dtype == TD_U8)
             s->u8(to, (const uint8_t *)x + r * inner, inner, scale, shift);

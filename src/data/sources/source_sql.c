@@ -6,13 +6,16 @@
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include <sqlite3.h>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "data/postgres.h"
 #include "data/records.h"
 
+enum { BUSY_MS = 10000 };
 enum { MOST_STEPS = 20000000 }; /* of SQLite's machine, in thousands: minutes */
 
 /* A query that never ends is ended. */
@@ -125,6 +128,44 @@ static td_status check_query(const char *query)
     return TD_OK;
 }
 
+/* The database in memory, as it is mapped: nothing beside the file is read or written. */
+static int open_bytes(const uint8_t *data, size_t nbytes, sqlite3 **db)
+{
+    int rc = sqlite3_open_v2(":memory:", db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    return rc ? rc
+              : sqlite3_deserialize(*db, "main", (unsigned char *)(uintptr_t)data,
+                                    (sqlite3_int64)nbytes, (sqlite3_int64)nbytes,
+                                    SQLITE_DESERIALIZE_READONLY);
+}
+
+static void add_escaped(td__text *t, const char *path)
+{
+    for (; *path; path++)
+        td__text_printf(t, strchr("%?#", *path) ? "%%%02x" : "%c", (unsigned char)*path);
+}
+
+/* A database in WAL mode: what was written last lies in the file -wal beside it, which SQLite reads
+ * by its path, without writing rows. Without such a file, or with an empty one, the database is
+ * whole, and is read as one that nobody changes, which needs no files beside it. */
+static int open_wal(const char *path, sqlite3 **db)
+{
+    td__text uri = {0}, log = {0};
+    struct stat info;
+    int rc = SQLITE_NOMEM;
+
+    td__text_printf(&log, "%s-wal", path);
+    td__text_add(&uri, path[0] == '/' ? "file://" : "file:");
+    add_escaped(&uri, path);
+    if (!log.failed)
+        td__text_add(&uri, stat(log.data, &info) || !info.st_size ? "?immutable=1" : "?mode=ro");
+    if (!log.failed && !uri.failed)
+        rc = sqlite3_open_v2(uri.data, db,
+                             SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
+    td__text_fini(&log);
+    td__text_fini(&uri);
+    return rc;
+}
+
 static td_status sql_parse(td__records *r, const td__source_opts *o, const uint8_t *data,
                            size_t nbytes)
 {
@@ -135,17 +176,12 @@ static td_status sql_parse(td__records *r, const td__source_opts *o, const uint8
     TD_TRY(check_query(o->query));
     if (nbytes < 100 || memcmp(data, "SQLite format 3", 16) != 0)
         return TD_FAIL(TD_EPROTO, "%s: not an SQLite database", r->where);
-    if (data[18] == 2) /* what is in the log beside it would be missing */
-        return TD_FAIL(TD_EINVAL,
-                       "%s: a database in WAL mode; close it with `PRAGMA journal_mode = DELETE`",
-                       r->where);
-    if (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
-            SQLITE_OK ||
-        sqlite3_deserialize(db, "main", (unsigned char *)(uintptr_t)data, (sqlite3_int64)nbytes,
-                            (sqlite3_int64)nbytes, SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) {
+    int rc = data[18] == 2 ? open_wal(r->where, &db) : open_bytes(data, nbytes, &db);
+    if (rc != SQLITE_OK) {
         st = failed(db, r, "cannot be opened");
         goto done;
     }
+    sqlite3_busy_timeout(db, BUSY_MS);
     sqlite3_progress_handler(db, 1000, count_steps, &left);
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
