@@ -211,15 +211,15 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
     double step_s = (now() - start) / steps;
     double waited_s = 1e-9 * (double)(td__stream_waited_ns() - waited) / steps;
     td__device_counters memory = td__device_count(td__params_device(ps));
-    printf(
-        "%-10s batch %4lld  %9.3f ms a step (update %.3f, host %.1f us)  %11.1f samples/s  "
-        "%11.1f targets/s  peak %.2f GiB  first loss %.4f last loss %.4f  first step after %.2f s (program %.2f, memory and weights %.2f, step %.2f)\n",
-        m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
-        (step_s - waited_s) * 1e6, (double)batch / step_s, (double)(batch * m->y) / step_s,
-        (double)memory.peak / (1024.0 * 1024 * 1024), first_loss, loss, first, planned - begin,
-        set_up - planned, begin + first - set_up);
+    printf("%-10s batch %4lld  %9.3f ms a step (update %.3f, host %.1f us)  %11.1f samples/s  "
+           "%11.1f targets/s  peak %.2f GiB  first loss %.4f last loss %.4f  ",
+           m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
+           (step_s - waited_s) * 1e6, (double)batch / step_s, (double)(batch * m->y) / step_s,
+           (double)memory.peak / (1024.0 * 1024 * 1024), first_loss, loss);
+    printf("first step after %.2f s (program %.2f, memory and weights %.2f, step %.2f)\n", first,
+           planned - begin, set_up - planned, begin + first - set_up);
     double knows = log(m->classes);
-    if (!(fabs(first_loss - knows) <= 0.2 * knows) || !(loss < first_loss * 1.1)) {
+    if (!(fabs(first_loss - knows) <= 0.3 * knows) || !(loss < first_loss * 1.1)) {
         fprintf(stderr,
                 "bench_gpu: %s: the losses are %g and %g; a net that has learned nothing "
                 "has %g\n",

@@ -1,6 +1,6 @@
-/* branches.c -- nodes that need not be waited for at once: gradients of weights, which nothing in the
- * program reads. A device with graphs may carry out such a node beside those that follow it, up to
- * the next of its kind, or to the end; its inputs stay where they are until then. Which value is
+/* branches.c -- nodes that need not be waited for at once: gradients of weights, which nothing in
+ * the program reads. A device with graphs may carry out such a node beside those that follow it, up
+ * to the next of its kind, or to the end; its inputs stay where they are until then. Which value is
  * computed how does not depend on it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
