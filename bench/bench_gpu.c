@@ -4,15 +4,20 @@
  *     bench_gpu MODEL [--backend cuda] [--precision bf16] [--batch N] [--steps N] [--profile]
  *                     [--nodes N] [--any-bits]
  *
- * Prints one line: model, batch, ms a step, samples (tokens) a second; with --profile also the
- * nodes by operator and implementation, longest first, and with --nodes the N longest nodes.
- * --any-bits: as train.reproducible: false. */
+ * Prints one line: model, batch, ms a step, what of it the host worked (microseconds in which it
+ * did not wait for the GPU), samples (tokens) a second, the most memory that was in use, the losses
+ * of the first and the last step; with --profile also the nodes by operator and implementation,
+ * longest first, and with --nodes the N longest nodes. --any-bits: as train.reproducible: false.
+ * Exit status 1 if the first loss is not what a net knows that has learned nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "device/device.h"
+#include "graph/params.h"
 #include "tandem/tandem.h"
 
 typedef struct model {
@@ -185,10 +190,13 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
     fill(r, "x", (size_t)batch * each, m->tokens);
     fill(r, "y", (size_t)(batch * m->y), m->classes);
     double set_up = now();
-    double first = 0, loss = 0, run_s = 0, start = 0;
+    double first = 0, loss = 0, first_loss = 0, run_s = 0, start = 0;
+    uint64_t waited = 0;
     for (int i = 0; i < steps + 3; i++) {
-        if (i == 3)
+        if (i == 3) {
             start = now();
+            waited = td__stream_waited_ns();
+        }
         double before = now();
         if (td_runner_run(r, (td_run_key){.seed = 1, .step = (uint32_t)i}))
             die("a step");
@@ -196,16 +204,28 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
         if (td_optimizer_step(opt, r, 1e-4))
             die("an update");
         loss = (double)td_runner_loss(r);
+        first_loss = i == 0 ? loss : first_loss;
         run_s += i >= 3 ? after - before : 0;
         first = i == 0 ? now() - begin : first;
     }
     double step_s = (now() - start) / steps;
-    printf(
-        "%-10s batch %4lld  %9.3f ms a step (update %.3f)  %11.1f samples/s  %11.1f targets/s  "
-        "loss %.4f  first step after %.2f s (program %.2f, memory and weights %.2f, step %.2f)\n",
-        m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
-        (double)batch / step_s, (double)(batch * m->y) / step_s, loss, first, planned - begin,
-        set_up - planned, begin + first - set_up);
+    double waited_s = 1e-9 * (double)(td__stream_waited_ns() - waited) / steps;
+    td__device_counters memory = td__device_count(td__params_device(ps));
+    printf("%-10s batch %4lld  %9.3f ms a step (update %.3f, host %.1f us)  %11.1f samples/s  "
+           "%11.1f targets/s  peak %.2f GiB  first loss %.4f last loss %.4f  ",
+           m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
+           (step_s - waited_s) * 1e6, (double)batch / step_s, (double)(batch * m->y) / step_s,
+           (double)memory.peak / (1024.0 * 1024 * 1024), first_loss, loss);
+    printf("first step after %.2f s (program %.2f, memory and weights %.2f, step %.2f)\n", first,
+           planned - begin, set_up - planned, begin + first - set_up);
+    double knows = log(m->classes);
+    if (!(fabs(first_loss - knows) <= 0.3 * knows) || !(loss < first_loss * 1.1)) {
+        fprintf(stderr,
+                "bench_gpu: %s: the losses are %g and %g; a net that has learned nothing "
+                "has %g\n",
+                m->name, first_loss, loss, knows);
+        exit(1);
+    }
     if (profile) {
         td_runner_set_profile(r, true);
         for (int i = 0; i < 3; i++)

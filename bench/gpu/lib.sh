@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What test-gpu and bench-gpu share: the bundle unpacked into $b, libraries found, arguments.
+# What the programs of the bundle share: the bundle unpacked into $b, libraries found, arguments.
 # shellcheck shell=bash disable=SC2034
 here=$(cd "$(dirname "$0")" && pwd)
 b=$(mktemp -d)
@@ -15,13 +15,15 @@ print(":".join(d for p in nvidia.__path__ for d, _, names in os.walk(p)
     if any(n.startswith(("libcublasLt.so.1", "libcudnn.so.9")) for n in names)))' 2>/dev/null)
     [ -z "$found" ] || export TANDEM_CUDA_LIBS=$found
 fi
-only= peer=1
+only= peer=1 profile=0 rest=()
 while [ $# -gt 0 ]; do
     case $1 in
     --only) only=${2:?--only needs a name}; shift ;;
     --only=*) only=${1#*=} ;;
     --no-peer) peer=0 ;;
-    *) echo "unknown argument $1" >&2; exit 2 ;;
+    --profile) profile=1 ;;
+    -*) echo "unknown argument $1" >&2; exit 2 ;;
+    *) rest+=("$1") ;;
     esac
     shift
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The models of bench_gpu by PyTorch at its best (bf16 autocast, fused AdamW, SDPA, channels_last):
-torch_peer.py MODEL BATCH MODE, MODE being compile or eager. Prints one line, as bench_gpu does."""
+torch_peer.py MODEL BATCH[,BATCH...] MODE, MODE being compile or eager. Prints a line for each
+batch, as bench_gpu does."""
 import sys
 import time
 
@@ -101,43 +102,61 @@ MODELS = {
     "mlp": (mlp, (784,), 0, 1, 10),
     "lstm": (Lstm, (64,), 256, 64, 256),
 }
-name, batch, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+name, batches, mode = sys.argv[1], [int(b) for b in sys.argv[2].split(",")], sys.argv[3]
 make, shape, ids, targets, classes = MODELS[name]
 torch.set_float32_matmul_precision("high")
 torch.backends.cudnn.benchmark = True
-model = make().cuda()
-x = (torch.randint(0, ids, (batch, *shape), device="cuda") if ids
-     else torch.rand(batch, *shape, device="cuda") * 2 - 1)
-if len(shape) == 3:
-    model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
-y = torch.randint(0, classes, (batch * targets,), device="cuda")
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
-def loss_of(samples, wanted):
-    return F.cross_entropy(model(samples), wanted)
+def small(module):
+    """GPT-2's own distribution: the first loss is that of one that has learned nothing."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, 0, 0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
 
 
-run = torch.compile(loss_of) if mode == "compile" else loss_of
-steps = 20 if batch * targets > 4096 else 100
+def bench(batch):
+    torch.manual_seed(1)
+    torch.cuda.reset_peak_memory_stats()
+    model = make().cuda()
+    if name == "gpt2":
+        model.apply(small)
+    x = (torch.randint(0, ids, (batch, *shape), device="cuda") if ids
+         else torch.rand(batch, *shape, device="cuda") * 2 - 1)
+    if len(shape) == 3:
+        model = model.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    y = torch.randint(0, classes, (batch * targets,), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
+
+    def loss_of(samples, wanted):
+        return F.cross_entropy(model(samples), wanted)
+
+    run = torch.compile(loss_of, dynamic=False) if mode == "compile" else loss_of
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = run(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    steps = 20 if batch * targets > 4096 else 100
+    losses = [step() for _ in range(4)]
+    torch.cuda.synchronize()
+    start = time.time()
+    for _ in range(steps):
+        last = step()
+    torch.cuda.synchronize()
+    each = (time.time() - start) / steps
+    print(f"{name:10} batch {batch:4}  {each * 1e3:9.3f} ms a step  {batch / each:11.1f} samples/s"
+          f"  {batch * targets / each:11.1f} targets/s  peak "
+          f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB  first loss {losses[0].item():.4f} "
+          f"last loss {last.item():.4f}  (torch {mode})", flush=True)
 
 
-def step():
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = run(x, y)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-
-
-for _ in range(4):
-    step()
-torch.cuda.synchronize()
-start = time.time()
-for _ in range(steps):
-    step()
-torch.cuda.synchronize()
-each = (time.time() - start) / steps
-print(f"{name:10} batch {batch:4}  {each * 1e3:9.3f} ms a step  {batch / each:11.1f} samples/s  "
-      f"{batch * targets / each:11.1f} targets/s  peak "
-      f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB  (torch {mode})")
+for size in batches:
+    bench(size)
+    torch.cuda.empty_cache()

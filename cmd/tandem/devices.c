@@ -2,6 +2,7 @@
  * build can use. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "backend/cpu/engine_onednn.h"
 #include "base/cpu.h"
@@ -11,6 +12,7 @@
 static void print_gpus(const char *backend, const td__gpus *gpus)
 {
     td__gpu_info gpu;
+    char text[160];
     int count;
     if (gpus->count(&count)) {
         printf("%-5s none: %s\n", backend, td_last_error());
@@ -22,15 +24,20 @@ static void print_gpus(const char *backend, const td__gpus *gpus)
         if (gpus->runs_on && gpus->runs_on(i))
             printf("%-5s GPU %d cannot be used: %s\n", backend, i, td_last_error());
     }
+    if (gpus->libraries) {
+        gpus->libraries(text, sizeof text);
+        printf("%-5s libraries: %s\n", backend, text);
+    }
 }
 
 static int run(const td__args *a)
 {
     (void)a;
     const char *onednn = td__onednn_version();
-    printf("cpu   %s, instruction set %s, %d processors, %s%s\n", td__cpu_kind(),
-           td__isa_name(td__cpu_isa()), td__processors(), onednn ? "oneDNN " : "no oneDNN",
-           onednn ? onednn : "");
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    printf("cpu   %s, instruction set %s, %d processors, %.1f GiB, %s%s\n", td__cpu_kind(),
+           td__isa_name(td__cpu_isa()), td__processors(), memory / (1024.0 * 1024 * 1024),
+           onednn ? "oneDNN " : "no oneDNN", onednn ? onednn : "");
     const char *name;
     for (int i = 0; (name = td__backend_name(i)); i++) {
         const td__gpus *gpus = td__backend_traits(name).gpus;
@@ -50,7 +57,8 @@ const td__command td__command_devices = {
     .summary = "list the processors and GPUs that training can use",
     .text =
         "Prints a line for the processor and one for each NVIDIA GPU that this process sees "
-        "(CUDA_VISIBLE_DEVICES), with its memory; or why there is none: no driver, no GPU, or a "
+        "(CUDA_VISIBLE_DEVICES), with its memory, and which libraries the GPUs "
+        "are fast with; or why there is none: no driver, no GPU, or a "
         "build without CUDA. The first word is what train.backend is set to; of several GPUs the "
         "ranks of a host take one each, in turn.",
     .examples = EXAMPLES,

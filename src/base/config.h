@@ -3,6 +3,8 @@
 #ifndef TD_BASE_CONFIG_H
 #define TD_BASE_CONFIG_H
 
+#include <stdbool.h>
+
 /* The variables that the library reads: identifier, name, what it does. */
 #define TD_ENV_MAP(X)                                                                       \
     X(ISA, "TANDEM_ISA", "highest instruction set to use: scalar, avx2, avx512, ...")       \
@@ -30,7 +32,8 @@
     X(CUDA_DRIVER, "TANDEM_CUDA_DRIVER", "library to load instead of libcuda.so.1")         \
     X(CUDA_LIBS, "TANDEM_CUDA_LIBS", "folders of cuBLASLt and cuDNN, with : between; none") \
     X(CUDA_TUNE, "TANDEM_CUDA_TUNE", "file for timed products: cublaslt_choose.c")          \
-    X(CUDA_WAIT, "TANDEM_CUDA_WAIT", "1: no graphs, each kernel is waited for: names the node") \
+    X(CUDA_WAIT, "TANDEM_CUDA_WAIT", "1: one kernel at a time; failures name the node")     \
+    X(CUDA_TRY, "TANDEM_CUDA_TRY", "ways of a GPU to measure: turned, branches")            \
     X(OMPI_RANK, "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun")                               \
     X(OMPI_SIZE, "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun")                               \
     X(OMPI_LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI's mpirun")                   \
@@ -72,6 +75,8 @@ typedef enum td__env {
 
 /* The variable's value; NULL when it is not set or empty. */
 const char *td__env_get(td__env var);
+/* Is the word in TANDEM_CUDA_TRY ("turned,branches")? */
+bool td__tries(const char *word);
 const char *td__env_name(td__env var);
 const char *td__env_help(td__env var); /* what it does, one line */
 

@@ -147,6 +147,8 @@ TD_NODISCARD td_status td__stream_sync(td_stream *s);
 /* The same; failures are left to the next sync. */
 void td__stream_drain(td_stream *s);
 enum { TD__DEVICE_TIMEOUT_MS = 600000 };
+/* How long the calling thread has waited for events, in all. */
+uint64_t td__stream_waited_ns(void);
 
 /* The device's own clock: n points in streams, and the time between two of them once the host has
  * waited for both. NULL with TD_OK: the device has none, and the host's is to be used. */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "device/device_impl.h"
 
@@ -110,9 +111,21 @@ void td__event_record(td_stream *s, td_event *e)
         s->device->ops->record(s, e);
 }
 
+static _Thread_local uint64_t waited_ns;
+
+uint64_t td__stream_waited_ns(void)
+{
+    return waited_ns;
+}
+
 static bool done(const td_event *e, td__deadline until)
 {
-    return e->stream->at_once || e->stream->device->ops->done(e, until);
+    if (e->stream->at_once)
+        return true;
+    uint64_t begin = td__clock_ns();
+    bool is = e->stream->device->ops->done(e, until);
+    waited_ns += td__clock_ns() - begin;
+    return is;
 }
 
 void td__event_wait(td_stream *s, const td_event *e)

@@ -25,6 +25,8 @@ typedef struct td__gpus {
     TD_NODISCARD td_status (*describe)(int number, td__gpu_info *out);
     /* (optional) TD_ENOTSUP says why its kernels do not run on that one. */
     TD_NODISCARD td_status (*runs_on)(int number);
+    /* (optional) Libraries that it is fast with: which are here, which are missing. */
+    void (*libraries)(char *out, size_t room);
     TD_NODISCARD td_status (*create)(const char *name, td_backend **out); /* on "cuda:1" */
 } td__gpus;
 

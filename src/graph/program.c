@@ -286,8 +286,9 @@ static td_status plan_kernels(td_program *p)
         TD_TRY(p->backend->ops->plan(p->backend, n, is_param, &step->kernel));
         p->phase_end[n->phase] = ++p->n_steps;
         place_packed(p, step);
-        if (step->kernel.scratch > p->scratch)
-            p->scratch = step->kernel.scratch;
+        size_t *scratch = td__beside(p, n) ? &p->beside_scratch : &p->scratch;
+        if (step->kernel.scratch > *scratch)
+            *scratch = step->kernel.scratch;
     }
     for (int i = 1; i < TD_RUN_PHASE_COUNT; i++) /* of a phase without steps: where it would be */
         if (p->phase_end[i] < p->phase_end[i - 1])
@@ -362,6 +363,7 @@ void td_program_destroy(td_program *p)
             p->steps[i].kernel.fini(p->steps[i].kernel.state);
     td__free(p->steps);
     td__free(p->slots);
+    td__free(p->beside);
     td__free(p->location);
     td_graph_destroy(p->g);
     td__backend_destroy(p->backend);
@@ -377,7 +379,7 @@ td_memory_plan td_program_memory(const td_program *p)
         .grads = p->space_bytes[TD_SPACE_GRAD],
         .states = p->states * sizeof(float),
         .packed = p->packed,
-        .scratch = p->scratch,
+        .scratch = p->scratch + p->beside_scratch,
         .constants = p->space_bytes[TD_SPACE_CONSTANT],
         .inputs = p->space_bytes[TD_SPACE_INPUT],
     };

@@ -56,6 +56,8 @@ struct td_program {
     td__step *steps;
     int n_steps;
     size_t scratch, packed;
+    int *beside;           /* by node id: td__beside(); NULL: no node has any */
+    size_t beside_scratch; /* of those nodes, which have one of their own */
 };
 
 struct td_params {
@@ -68,6 +70,11 @@ struct td_params {
     size_t dense, trainable, total; /* elements: dense params; all params; params and states */
     uint64_t version;               /* rises with every change of the numbers */
 };
+
+/* Which nodes may be carried out beside those that follow, once it is known where values lie. */
+TD_NODISCARD td_status td__plan_branches(td_program *p);
+/* The id of the node at which n must be done, which is behind all for the last; 0: n is not one. */
+int td__beside(const td_program *p, const td_node *n);
 
 /* Pieces of a packed param, which are used where they lie. */
 bool td__lies_in_param(const td_node *n);

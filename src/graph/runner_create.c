@@ -108,6 +108,13 @@ static td_status allocate(td_runner *r)
     } else {
         TD_TRY(td__stream_create(d, &r->stream));
     }
+    if (p->beside && r->lender) {
+        r->branch = r->lender->branch;
+    } else if (p->beside) {
+        TD_TRY(td__stream_create(d, &r->branch));
+        if (p->beside_scratch)
+            TD_TRY(td__mem_alloc(d, TD_MEM_OWN, p->beside_scratch, &r->branch_mem));
+    }
     TD_TRY(allocate_copies(r));
     size_t n_pointers = 0;
     for (int i = 0; i < p->n_steps; i++)
@@ -148,7 +155,9 @@ static void bind(td_runner *r)
         c->out = at;
         for (int k = 0; k < step->node->n_out; k++)
             *at++ = td__runner_address(r, step->node, k);
-        c->scratch = r->scratch;
+        c->scratch = !td__beside(r->p, step->node) ? r->scratch
+                     : r->lender                   ? r->lender->branch_mem.at
+                                                   : r->branch_mem.at;
         c->packed = r->packed ? (char *)r->packed + step->packed_offset : NULL;
         c->kernel = &step->kernel;
         c->ctx = r->key.at;
@@ -259,8 +268,11 @@ void td_runner_destroy(td_runner *r)
     td__runner_drop_tapes(r);
     td__timer_destroy(r->timer);
     td__timer_destroy(r->marks_of);
-    if (!r->lender)
+    if (!r->lender) {
         td__stream_destroy(r->stream);
+        td__stream_destroy(r->branch);
+    }
+    td__mem_free(&r->branch_mem);
     for (int i = 0; i < TD_SPACE_COUNT; i++)
         td__mem_free(&r->mem[i]);
     td__mem_free(&r->scratch_mem);

@@ -38,6 +38,8 @@ struct td_runner {
     void *space[TD_SPACE_COUNT];
     size_t space_bytes[TD_SPACE_COUNT];
     void *scratch, *packed;
+    td_stream *branch; /* in tapes: of nodes that are carried out beside others; NULL: none are */
+    td_mem branch_mem; /* their scratch */
     td_mem mem[TD_SPACE_COUNT], scratch_mem, packed_mem; /* those that are its own */
     td_mem key; /* the run's, as kernels see it: a td_run_ctx */
     /* Where the host cannot read the device's memory, copies that it can: of the inputs, taken when
@@ -62,7 +64,7 @@ struct td_runner {
     void *inputs_at;   /* the caller's memory for inputs; NULL: its own */
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
-    bool waits; /* for each kernel, so that what fails is named: TANDEM_CUDA_WAIT */
+    bool waits;        /* for each kernel, so that what fails is named: TANDEM_CUDA_WAIT */
     bool profile;
     td__timer *timer;      /* while profiling: the device's clock; NULL: the host's */
     td__timer *marks_of;   /* while streams are watched: of TD__STREAM_PARTS parts of a run */

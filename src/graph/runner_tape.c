@@ -35,11 +35,28 @@ static bool give_up(td_runner *r)
     return false;
 }
 
+/* Nodes of the branch fork off where they stand; the stream waits for one before the next begins,
+ * and for the last at the end. */
 static td_status record(td_runner *r, int begin, int end, td_tape **out)
 {
+    td_event forked, joined = {NULL};
     TD_TRY(td__tape_begin(r->stream));
-    for (int i = begin; i < end; i++)
-        td__runner_launch(r, &r->steps[i].call, false);
+    for (int i = begin; i < end; i++) {
+        td_kernel_call call = r->steps[i].call;
+        bool beside = r->branch && td__beside(r->p, r->p->steps[i].node);
+        if (beside) {
+            if (joined.stream)
+                td__event_wait(r->stream, &joined);
+            td__event_record(r->stream, &forked);
+            td__event_wait(r->branch, &forked);
+            call.stream = r->branch;
+        }
+        td__runner_launch(r, &call, false); /* at once: this is a GPU */
+        if (beside)
+            td__event_record(r->branch, &joined);
+    }
+    if (joined.stream)
+        td__event_wait(r->stream, &joined);
     return td__tape_end(r->stream, out);
 }
 

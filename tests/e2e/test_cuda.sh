@@ -21,10 +21,12 @@ has 'no CUDA driver on this machine'
 
 export TANDEM_CUDA_DRIVER=$emulated TANDEM_CUDA_LIBS=none
 run 0 "$tandem" devices
+has '^cpu .* GiB, '
+has '^cuda  libraries: cuBLASLt missing .*, cuDNN '
 has '^cuda  GPU 0: emulated GPU, compute capability 9.0, 2 multiprocessors'
 EMULATED_GPUS=3 CUDA_VISIBLE_DEVICES=2,0 run 0 "$tandem" devices
 has '^cuda  GPU 1: emulated GPU'
-[ "$(grep -c '^cuda' out)" = 2 ] || fail "CUDA_VISIBLE_DEVICES names 2 of 3 GPUs"
+[ "$(grep -c '^cuda  GPU' out)" = 2 ] || fail "CUDA_VISIBLE_DEVICES names 2 of 3 GPUs"
 run 0 "$tandem" check "$source/examples/tabular.yaml" --set train.backend=cuda
 has "of the GPU's memory: .* of 8.59 GB (emulated GPU)"
 train() {

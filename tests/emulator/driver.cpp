@@ -31,9 +31,18 @@ std::map<std::string, emulated_kernel *> &kernels()
     return all;
 }
 
+/* While a graph is recorded from `origin`, a stream that waits for an event of it records too. What
+ * a branch has is put into the graph where it is joined, as late as it may be done: a value that is
+ * overwritten before is seen. */
 struct stream {
     bool recording = false;
+    stream *origin = nullptr;       /* of the recording that a branch is part of */
+    std::vector<stream *> branches; /* of the origin */
     std::vector<std::function<void()>> tape;
+};
+struct event {
+    double ms = 0; /* when it was recorded */
+    stream *recorded = nullptr;
 };
 
 std::mutex blocks_lock;
@@ -353,32 +362,46 @@ EXPORT cuStreamSynchronize(CUstream)
     CALLED
     return CUDA_SUCCESS;
 }
-EXPORT cuStreamWaitEvent(CUstream, CUevent, unsigned)
+EXPORT cuStreamWaitEvent(CUstream on, CUevent of, unsigned)
 {
     CALLED
+    stream *s = (stream *)on, *from = ((event *)of)->recorded;
+    if (!from || !from->recording)
+        return s->recording ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_SUCCESS;
+    stream *origin = from->origin ? from->origin : from;
+    if (!s->recording) { /* a fork */
+        s->recording = true;
+        s->origin = origin;
+        origin->branches.push_back(s);
+    } else if (s == origin && from != s) { /* a join */
+        s->tape.insert(s->tape.end(), from->tape.begin(), from->tape.end());
+        from->tape.clear();
+    }
     return CUDA_SUCCESS;
 }
 EXPORT cuEventCreate(CUevent *e, unsigned)
 {
-    *e = (CUevent) new double(0); /* when it was recorded, in ms */
+    *e = (CUevent) new event;
     return CUDA_SUCCESS;
 }
 EXPORT cuEventDestroy_v2(CUevent e)
 {
-    delete (double *)e;
+    delete (event *)e;
     return CUDA_SUCCESS;
 }
-EXPORT cuEventRecord(CUevent e, CUstream)
+EXPORT cuEventRecord(CUevent of, CUstream on)
 {
     CALLED
+    event *e = (event *)of;
     struct timespec t;
+    e->recorded = on && ((stream *)on)->recording ? (stream *)on : nullptr;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    *(double *)e = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    e->ms = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
     return CUDA_SUCCESS;
 }
 EXPORT cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to)
 {
-    *ms = (float)(*(double *)to - *(double *)from);
+    *ms = (float)(((event *)to)->ms - ((event *)from)->ms);
     return CUDA_SUCCESS;
 }
 EXPORT cuEventQuery(CUevent)
@@ -395,7 +418,17 @@ EXPORT cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode)
 EXPORT cuStreamEndCapture(CUstream on, CUgraph *graph)
 {
     stream *s = (stream *)on;
+    bool joined = true;
     s->recording = false;
+    for (stream *b : s->branches) {
+        joined = joined && b->tape.empty();
+        b->tape.clear();
+        b->recording = false;
+        b->origin = nullptr;
+    }
+    s->branches.clear();
+    if (!joined)
+        return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     *graph = (CUgraph) new std::vector<std::function<void()>>(std::move(s->tape));
     s->tape.clear();
     return CUDA_SUCCESS;

@@ -50,6 +50,7 @@ static td__library library = {.what = "cuBLASLt",
                               .functions = FUNCTIONS,
                               .n_functions = TD_LEN(FUNCTIONS),
                               .nbytes = sizeof(td__cublaslt),
+                              .version = "cublasLtGetVersion",
                               .open = open_lt,
                               .close = close_lt,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -65,6 +66,11 @@ td_status td__cublaslt_get(td__cublaslt **out)
 void td__cublaslt_release(td__cublaslt *lt)
 {
     td__library_release(&library, (td__held *)lt);
+}
+
+void td__cublaslt_look(char version[32])
+{
+    td__library_look(&library, version);
 }
 
 void td__cublaslt_held(char version[32])

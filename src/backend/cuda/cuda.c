@@ -196,5 +196,19 @@ static td_status runs_on(int number)
     return td__cuda_runs_on(&kind);
 }
 
-const td__gpus td__cuda_gpus = {
-    .count = count, .describe = describe, .runs_on = runs_on, .create = create_on};
+static void libraries(char *out, size_t room)
+{
+    char lt[32], dnn[32];
+    td__cublaslt_look(lt);
+    td__cudnn_look(dnn);
+    snprintf(out, room, "cuBLASLt %s, cuDNN %s", *lt ? lt : "missing (products are slow)",
+             *dnn       ? dnn
+             : TD_CUDNN ? "missing (convolutions and attention are slow)"
+                        : "left out of this build");
+}
+
+const td__gpus td__cuda_gpus = {.count = count,
+                                .describe = describe,
+                                .runs_on = runs_on,
+                                .libraries = libraries,
+                                .create = create_on};

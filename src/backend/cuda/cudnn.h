@@ -22,6 +22,8 @@ const char *td__cudnn_version(const td__cudnn *l);
 
 /* Of the one that a backend of this process holds; "": none does. */
 void td__cudnn_held(char version[32]);
+/* The one that would be loaded; "": none, or the build has no headers of it. */
+void td__cudnn_look(char version[32]);
 
 /* ---- Kernels by it --------------------------------------------------------------------------- */
 

@@ -148,10 +148,9 @@ static bool call(void *user, CUstream stream)
     return !td__dnn_execute(t->d, t->plan, t->at, t->workspace, stream);
 }
 
-/* The fastest of the first engines, written to `file`. */
+/* The fastest of the engines, written to `file`. */
 static int tune(const char *file, td_device *device, td__dnn *d, const descriptor *configs, int n)
 {
-    enum { TRIED = 8 };
     td__tune t;
     timed call_of = {.d = d};
     int64_t best = INT64_MAX, first = 0;
@@ -161,7 +160,7 @@ static int tune(const char *file, td_device *device, td__dnn *d, const descripto
     for (int i = 0; i < d->n_tensors; i++)
         if (!d->tensors[i].inner && !d->tensors[i].by_value)
             call_of.at[i] = td__tune_take(&t, d->tensors[i].nbytes, d->tensors[i].type);
-    for (int i = 0; i < n && i < TRIED && t.good; i++) {
+    for (int i = 0; i < n && t.good; i++) {
         int64_t workspace = 0;
         call_of.plan = plan_of(d, configs[i], &workspace);
         if (!call_of.plan)
@@ -180,7 +179,7 @@ static int tune(const char *file, td_device *device, td__dnn *d, const descripto
     td__tune_end(&t);
     FILE *to = choice >= 0 ? fopen(file, "a") : NULL;
     if (to) {
-        fprintf(to, "TD_PLAN(\"%s\", \"%.*s\", 0x%016llx, %d) /* %.3f ms; the first %.3f */\n",
+        fprintf(to, "TD_PLAN(\"%s\", \"%.*s\", 0x%016llx, %d) /* %.3f of %.3f */\n",
                 td__cuda_kind_of(device)->name, td__tune_version_length(d->l->held.version),
                 d->l->held.version, (unsigned long long)key, choice, (double)best * 1e-6,
                 (double)first * 1e-6);

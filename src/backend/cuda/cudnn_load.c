@@ -44,6 +44,7 @@ static td__library library = {
     .functions = FUNCTIONS,
     .n_functions = TD_LEN(FUNCTIONS),
     .nbytes = sizeof(td__cudnn),
+    .version = "cudnnGetVersion",
     .open = open_cudnn,
     .close = close_cudnn,
     .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -59,6 +60,11 @@ td_status td__cudnn_get(td__cudnn **out)
 void td__cudnn_release(td__cudnn *l)
 {
     td__library_release(&library, (td__held *)l);
+}
+
+void td__cudnn_look(char version[32])
+{
+    td__library_look(&library, version);
 }
 
 void td__cudnn_held(char version[32])
@@ -82,6 +88,11 @@ td_status td__cudnn_get(td__cudnn **out)
 void td__cudnn_release(td__cudnn *l)
 {
     (void)l;
+}
+
+void td__cudnn_look(char version[32])
+{
+    version[0] = 0;
 }
 
 void td__cudnn_held(char version[32])

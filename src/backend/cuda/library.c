@@ -107,6 +107,19 @@ void td__library_release(td__library *l, td__held *held)
     pthread_mutex_unlock(&l->lock);
 }
 
+void td__library_look(const td__library *l, char out[32])
+{
+    void *library = open_one(l->names, l->n_names);
+    size_t (*version)(void) = NULL;
+    out[0] = 0;
+    if (!library)
+        return;
+    *(void **)&version = dlsym(library, l->version);
+    size_t v = version ? version() : 0;
+    snprintf(out, 32, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    dlclose(library);
+}
+
 void td__library_version(td__library *l, char out[32])
 {
     pthread_mutex_lock(&l->lock);

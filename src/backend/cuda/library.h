@@ -33,6 +33,7 @@ typedef struct td__library {
     const td__library_function *functions;
     int n_functions;
     size_t nbytes;                  /* of the struct that begins with a td__held */
+    const char *version;            /* its function, size_t (void): 130100 for "13.1.0" */
     td_status (*open)(td__held *l); /* after its functions are there; fills version */
     void (*close)(td__held *l);     /* also after open failed */
     pthread_mutex_t lock;           /* of the following, and of `holders` */
@@ -44,6 +45,8 @@ typedef struct td__library {
  * said once in the log. */
 TD_NODISCARD td_status td__library_get(td__library *l, td__held **out);
 void td__library_release(td__library *l, td__held *held); /* NULL is allowed */
+/* The version of the library that would be loaded; "" if there is none. */
+void td__library_look(const td__library *l, char out[32]);
 /* The version of a library that somebody holds, else "". */
 void td__library_version(td__library *l, char out[32]);
 

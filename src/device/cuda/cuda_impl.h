@@ -27,7 +27,7 @@ typedef struct td__cuda_gpu {
     CUdevice device;
     CUcontext context;
     td__cuda_kind kind;
-    td__pool_blocks *pool;
+    td__pool_blocks *pool, *pinned;
     CUmodule modules[TD__CUDA_MAX_IMAGES];
     CUfunction blocks[TD__CUDA_BLOCK_KERNELS];
 } td__cuda_gpu;

@@ -57,6 +57,32 @@ static __device__ inline void load_params(float v[N], const void *from, long lon
     }
 }
 
+/* The lots that a thread of a pass over the elements has, all of the same channels: those of the
+ * grid's stride; or, turned, those of its share of the sums, back to front, so that what the sums
+ * have read last, which lies in the cache still, comes first. No sum depends on which. */
+struct walk {
+    long long at, step, count, c;
+};
+template <class T> static __device__ inline walk walk_of(const td__channels_args &a)
+{
+    enum { N = lot<T>::N };
+    long long channels = a.x.dim[1], n = pixels(a) * channels / N;
+    walk w;
+    if (a.turned) {
+        share s = share_of<T>(a);
+        w.c = s.c;
+        w.count = s.c < channels && s.k < s.end ? (s.end - s.k + s.step - 1) / s.step : 0;
+        w.at = (s.k + (w.count - 1) * s.step) * channels + s.c;
+        w.step = -s.step * channels;
+    } else {
+        w.c = td__thread() * N % channels;
+        w.count = td__thread() < n ? (n - td__thread() + td__threads() - 1) / td__threads() : 0;
+        w.at = td__thread() * N;
+        w.step = td__threads() * N;
+    }
+    return w;
+}
+
 /* What relu gets; backward asks for its sign again, and must get the same. */
 static __device__ inline float before_relu(float x, float scale, float mean, float beta)
 {
@@ -116,28 +142,29 @@ TD_KERNELS(nhwc_stats, td__channels_args)
 template <class T> static __device__ inline void nhwc_apply(const td__channels_args &a)
 {
     enum { N = lot<T>::N, AHEAD = 2 };
-    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
-    long long c = td__thread() * N % channels;
+    walk w = walk_of<T>(a);
+    if (!w.count)
+        return;
     float scale[N], rstd[N], mean[N], beta[N];
-    load_params<N>(scale, a.io.in[1], c);
-    load_params<N>(beta, a.io.in[2], c);
-    load_params<N>(mean, a.io.in[3], c);
-    load_params<N>(rstd, a.io.in[4], c);
+    load_params<N>(scale, a.io.in[1], w.c);
+    load_params<N>(beta, a.io.in[2], w.c);
+    load_params<N>(mean, a.io.in[3], w.c);
+    load_params<N>(rstd, a.io.in[4], w.c);
 #pragma unroll
     for (int i = 0; i < N; i++)
         scale[i] *= rstd[i];
-    for (long long e = td__thread(); e < n; e += AHEAD * step) {
+    for (long long e = 0; e < w.count; e += AHEAD, w.at += AHEAD * w.step) {
         lot<T> x[AHEAD], r[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (e + j * step < n) {
-                x[j] = load_lot((const T *)a.io.in[0] + (e + j * step) * N);
+            if (e + j < w.count) {
+                x[j] = load_lot((const T *)a.io.in[0] + w.at + j * w.step);
                 if (a.residual >= 0)
-                    r[j] = load_lot((const T *)a.io.in[5] + (e + j * step) * N);
+                    r[j] = load_lot((const T *)a.io.in[5] + w.at + j * w.step);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (e + j * step >= n)
+            if (e + j >= w.count)
                 continue;
             lot<T> y;
 #pragma unroll
@@ -146,7 +173,7 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
                 z += a.residual >= 0 ? get(r[j].at[i]) : 0;
                 put(&y.at[i], a.relu && !(z > 0) ? 0 : z);
             }
-            store_lot((T *)a.io.out[0] + (e + j * step) * N, y);
+            store_lot((T *)a.io.out[0] + w.at + j * w.step, y);
         }
     }
 }
@@ -248,31 +275,32 @@ template <class T, back_kind K> static __device__ inline void back_sums(const td
 template <class T, back_kind K> static __device__ inline void back(const td__channels_args &a)
 {
     enum { N = lot<T>::N, AHEAD = K == WITH_MORE ? 2 : 4 };
-    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
-    long long c = td__thread() * N % channels;
+    walk w = walk_of<T>(a);
+    if (!w.count)
+        return;
     /* dx = scale (g - even - (x - mean) slope) */
     float even[N], slope[N], count = (float)pixels(a);
     channel_params<N, K> p;
-    p.load(a, c);
-    load_params<N>(slope, a.io.out[1], c);
-    load_params<N>(even, a.io.out[2], c);
+    p.load(a, w.c);
+    load_params<N>(slope, a.io.out[1], w.c);
+    load_params<N>(even, a.io.out[2], w.c);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         even[i] /= count;
         slope[i] *= p.rstd[i] / count;
     }
-    for (long long e = td__thread(); e < n; e += AHEAD * step) {
+    for (long long e = 0; e < w.count; e += AHEAD, w.at += AHEAD * w.step) {
         gradient<T, K> g[AHEAD];
         lot<T> x[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (e + j * step < n) {
-                g[j].load(a, (e + j * step) * N);
-                x[j] = load_lot((const T *)a.io.in[1] + (e + j * step) * N);
+            if (e + j < w.count) {
+                g[j].load(a, w.at + j * w.step);
+                x[j] = load_lot((const T *)a.io.in[1] + w.at + j * w.step);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (e + j * step >= n)
+            if (e + j >= w.count)
                 continue;
             g[j].settle(a, x[j], p);
             lot<T> dx;
@@ -280,7 +308,7 @@ template <class T, back_kind K> static __device__ inline void back(const td__cha
             for (int i = 0; i < N; i++)
                 put(&dx.at[i], p.scale[i] * (get(g[j].d.at[i]) - even[i] -
                                              (get(x[j].at[i]) - p.mean[i]) * slope[i]));
-            store_lot((T *)a.io.out[0] + (e + j * step) * N, dx);
+            store_lot((T *)a.io.out[0] + w.at + j * w.step, dx);
         }
     }
 }

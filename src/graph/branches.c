@@ -1,0 +1,48 @@
+/* branches.c -- nodes that need not be waited for at once: gradients of weights, which nothing in
+ * the program reads. A device with graphs may carry out such a node beside those that follow it, up
+ * to the next of its kind, or to the end; its inputs stay where they are until then. Which value is
+ * computed how does not depend on it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/config.h"
+#include "base/fail.h"
+#include "graph/program_impl.h"
+
+/* All its outputs are gradients of params, which have places of their own and no other reader. */
+static bool aside(const td_program *p, const td_node *n, const bool *read)
+{
+    if (n->op != TD_OP_LINEAR_BACK_WEIGHT && n->op != TD_OP_CONV2D_BACK_WEIGHT)
+        return false;
+    for (int k = 0; k < n->n_out; k++)
+        if (td__location_of(p, n, k)->space != TD_SPACE_GRAD || read[n->id])
+            return false;
+    return true;
+}
+
+td_status td__plan_branches(td_program *p)
+{
+    const td_graph *g = p->g;
+    if (p->evaluate || !td__device_tapes(p->backend->device) || !td__tries("branches"))
+        return TD_OK;
+    bool *read = td__calloc((size_t)g->n_nodes + 1, sizeof *read);
+    td__free(p->beside);
+    p->beside = td__calloc((size_t)g->n_nodes + 1, sizeof *p->beside);
+    if (!read || !p->beside) {
+        td__free(read);
+        return TD_FAIL(TD_ENOMEM, "no memory to plan %d nodes", g->n_nodes);
+    }
+    for (int i = 0, part; i < g->n_nodes; i++) /* an output that is not the first has a view */
+        for (int k = 0; k < g->nodes[i]->n_in && !td__op(g->nodes[i]->op)->is_view; k++)
+            read[td__view_base(g->nodes[i]->in[k], &part)->id] = true;
+    for (int i = g->n_nodes - 1, next = g->n_nodes; i >= 0; i--)
+        if (aside(p, g->nodes[i], read)) {
+            p->beside[i] = next;
+            next = i;
+        }
+    td__free(read);
+    return TD_OK;
+}
+
+int td__beside(const td_program *p, const td_node *n)
+{
+    return p->beside ? p->beside[n->id] : 0;
+}
