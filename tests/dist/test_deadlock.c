@@ -3,6 +3,7 @@
  * TD_EDEADLOCK and the calls of both sides before its time is up (TD_ETIMEDOUT); and a rank that is
  * only late is never taken for one of a circle. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

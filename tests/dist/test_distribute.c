@@ -2,6 +2,7 @@
  * the bits that it has where the files are; for any number of ranks, any method and transport. What
  * rank 0 cannot open nobody can, for the same reason, and a rank that goes takes nobody with it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

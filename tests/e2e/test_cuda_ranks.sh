@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Several ranks with train.backend cuda, on emulated GPUs (tests/emulator/). On one GPU gradients,
 # shards and activations go through its memory; on two GPUs, one for each rank, too, or through the
 # host where no GPU reaches the other's memory; the digest is that of one rank. Processors and GPUs share a job where bits do not matter.

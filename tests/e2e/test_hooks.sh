@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Shell commands of a job (`on`), and the keys that count by ranks or steps: batch_per_rank,
 # scale_lr, steps_per_epoch.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # `tandem init`: from data alone to a job that trains, on one rank and on four with the same bits.
 . "$(dirname "$0")/lib.sh"
 

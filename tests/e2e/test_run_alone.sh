@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # A run is self-contained: its checkpoints know how samples are read, whatever has become of the
 # training data; results come in the units of the data; changed data are noticed on resume.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # The directory of a run: one job at a time, a limit on the size of files, a directory that is
 # removed while the run goes on.
 source "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Test labels: full
 # Every sync rule that is used only by its name trains digits on four ranks with its defaults, ends
 # with the same weights on all of them and is resumed on two; in the longer form it reaches 97.5 %.

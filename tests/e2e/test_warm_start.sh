@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # model.from: a run begins with the weights of a file or of another run; a head of another size is
 # new; one rank and two begin alike. And a finished run that is asked for more epochs goes on.
 . "$(dirname "$0")/lib.sh"

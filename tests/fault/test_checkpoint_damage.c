@@ -1,6 +1,7 @@
 /* Damaged checkpoints: flipped bits, truncated, missing and foreign files. A damaged one is never
  * loaded; the newest whole one is, with a warning. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>

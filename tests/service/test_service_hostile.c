@@ -1,6 +1,7 @@
 /* The service against what jobs and clients may do to it: files that are none, texts that are none,
  * jobs and data of others, files without end; and against troubles of its own host. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
