@@ -27,6 +27,7 @@ configure:
 	@test -f $(BUILD)/build.ninja -a -z "$(WERROR)" || cmake -S . -B $(BUILD) $(cmake_args)
 
 test: setup ## install what is missing, build, run all tests
+	@tools/setup-cuda || echo "setup-cuda: device code is neither compiled nor tested" >&2
 	@$(MAKE) --no-print-directory all
 	@$(run_tests) $(BUILD)
 

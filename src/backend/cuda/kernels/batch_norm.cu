@@ -61,24 +61,23 @@ static __device__ inline void load_params(float v[N], const void *from, long lon
  * grid's stride; or, turned, those of its share of the sums, back to front, so that what the sums
  * have read last, which lies in the cache still, comes first. No sum depends on which. */
 struct walk {
-    long long at, step, count, c;
+    long long at, c;
+    int step, count;
 };
 template <class T> static __device__ inline walk walk_of(const td__channels_args &a)
 {
     enum { N = lot<T>::N };
-    long long channels = a.x.dim[1], n = pixels(a) * channels / N;
-    walk w;
+    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
+    walk w = {td__thread() * N, td__thread() * N % channels, (int)(step * N), 0};
     if (a.turned) {
         share s = share_of<T>(a);
+        long long count = s.c < channels && s.k < s.end ? (s.end - s.k + s.step - 1) / s.step : 0;
+        w.at = (s.k + (count - 1) * s.step) * channels + s.c;
         w.c = s.c;
-        w.count = s.c < channels && s.k < s.end ? (s.end - s.k + s.step - 1) / s.step : 0;
-        w.at = (s.k + (w.count - 1) * s.step) * channels + s.c;
-        w.step = -s.step * channels;
-    } else {
-        w.c = td__thread() * N % channels;
-        w.count = td__thread() < n ? (n - td__thread() + td__threads() - 1) / td__threads() : 0;
-        w.at = td__thread() * N;
-        w.step = td__threads() * N;
+        w.step = (int)(-s.step * channels);
+        w.count = (int)count;
+    } else if (td__thread() < n) {
+        w.count = (int)((n - td__thread() + step - 1) / step);
     }
     return w;
 }
@@ -153,18 +152,18 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
 #pragma unroll
     for (int i = 0; i < N; i++)
         scale[i] *= rstd[i];
-    for (long long e = 0; e < w.count; e += AHEAD, w.at += AHEAD * w.step) {
+    for (; w.count > 0; w.count -= AHEAD, w.at += AHEAD * (long long)w.step) {
         lot<T> x[AHEAD], r[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (e + j < w.count) {
-                x[j] = load_lot((const T *)a.io.in[0] + w.at + j * w.step);
+            if (j < w.count) {
+                x[j] = load_lot((const T *)a.io.in[0] + w.at + j * (long long)w.step);
                 if (a.residual >= 0)
-                    r[j] = load_lot((const T *)a.io.in[5] + w.at + j * w.step);
+                    r[j] = load_lot((const T *)a.io.in[5] + w.at + j * (long long)w.step);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (e + j >= w.count)
+            if (j >= w.count)
                 continue;
             lot<T> y;
 #pragma unroll
@@ -173,7 +172,7 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
                 z += a.residual >= 0 ? get(r[j].at[i]) : 0;
                 put(&y.at[i], a.relu && !(z > 0) ? 0 : z);
             }
-            store_lot((T *)a.io.out[0] + w.at + j * w.step, y);
+            store_lot((T *)a.io.out[0] + w.at + j * (long long)w.step, y);
         }
     }
 }
@@ -289,18 +288,18 @@ template <class T, back_kind K> static __device__ inline void back(const td__cha
         even[i] /= count;
         slope[i] *= p.rstd[i] / count;
     }
-    for (long long e = 0; e < w.count; e += AHEAD, w.at += AHEAD * w.step) {
+    for (; w.count > 0; w.count -= AHEAD, w.at += AHEAD * (long long)w.step) {
         gradient<T, K> g[AHEAD];
         lot<T> x[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (e + j < w.count) {
-                g[j].load(a, w.at + j * w.step);
-                x[j] = load_lot((const T *)a.io.in[1] + w.at + j * w.step);
+            if (j < w.count) {
+                g[j].load(a, w.at + j * (long long)w.step);
+                x[j] = load_lot((const T *)a.io.in[1] + w.at + j * (long long)w.step);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (e + j >= w.count)
+            if (j >= w.count)
                 continue;
             g[j].settle(a, x[j], p);
             lot<T> dx;
@@ -308,7 +307,7 @@ template <class T, back_kind K> static __device__ inline void back(const td__cha
             for (int i = 0; i < N; i++)
                 put(&dx.at[i], p.scale[i] * (get(g[j].d.at[i]) - even[i] -
                                              (get(x[j].at[i]) - p.mean[i]) * slope[i]));
-            store_lot((T *)a.io.out[0] + w.at + j * w.step, dx);
+            store_lot((T *)a.io.out[0] + w.at + j * (long long)w.step, dx);
         }
     }
 }
