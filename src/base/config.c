@@ -32,13 +32,3 @@ const char *td__env_get(td__env var)
     const char *value = getenv(NAMES[var]);
     return value && *value ? value : NULL;
 }
-
-bool td__tries(const char *word)
-{
-    const char *at = td__env_get(TD_ENV_CUDA_TRY);
-    size_t n = strlen(word);
-    for (; at && *at; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && strncmp(at, word, n) == 0)
-            return true;
-    return false;
-}

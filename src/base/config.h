@@ -33,7 +33,7 @@
     X(CUDA_LIBS, "TANDEM_CUDA_LIBS", "folders of cuBLASLt and cuDNN, with : between; none") \
     X(CUDA_TUNE, "TANDEM_CUDA_TUNE", "file for timed products: cublaslt_choose.c")          \
     X(CUDA_WAIT, "TANDEM_CUDA_WAIT", "1: one kernel at a time; failures name the node")     \
-    X(CUDA_TRY, "TANDEM_CUDA_TRY", "ways of a GPU to measure: turned, branches")            \
+    X(CUDA_BRANCHES, "TANDEM_CUDA_BRANCHES", "weight gradients beside others: none, all")   \
     X(OMPI_RANK, "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun")                               \
     X(OMPI_SIZE, "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun")                               \
     X(OMPI_LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI's mpirun")                   \
@@ -75,8 +75,6 @@ typedef enum td__env {
 
 /* The variable's value; NULL when it is not set or empty. */
 const char *td__env_get(td__env var);
-/* Is the word in TANDEM_CUDA_TRY ("turned,branches")? */
-bool td__tries(const char *word);
 const char *td__env_name(td__env var);
 const char *td__env_help(td__env var); /* what it does, one line */
 

@@ -5,7 +5,6 @@
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/sums.h"
 #include "base/check.h"
-#include "base/config.h"
 #include "base/fail.h"
 
 /* Any (N, C, ...) as an image: what is behind C is one row. */
@@ -41,8 +40,7 @@ static td__channels_args args_of(const td_node *n)
                            .y = -1,
                            .beta = -1,
                            .more = -1,
-                           .d_residual = -1,
-                           .turned = td__tries("turned")};
+                           .d_residual = -1};
     image_of(td__in_desc_of(n, 0), &a.x);
     return a;
 }
@@ -93,13 +91,6 @@ static td__cuda_grid grid_lots(const td__cuda *b, const td__channels_args *a, td
     return g;
 }
 
-/* The grid of a pass over the elements. */
-static td__cuda_grid grid_pass(const td__cuda *b, const td__channels_args *a, td_dtype t)
-{
-    return a->turned ? td__cuda_grid_columns(a->x.dim[1], td__cuda_lot(t), a->splits)
-                     : grid_lots(b, a, t);
-}
-
 static td_status add_nhwc(td__cuda *b, td_kernel *k, td__channels_args *a, td_dtype t)
 {
     size_t part = split(k, a, t);
@@ -114,7 +105,7 @@ static td_status add_nhwc(td__cuda *b, td_kernel *k, td__channels_args *a, td_dt
     TD_TRY(td__cuda_add_bound(b, k, "nhwc_sums", t, columns, a, sizeof *a, &sums));
     TD_TRY(td__cuda_add_bound(b, k, "nhwc_stats", t, td__cuda_grid_each((a->x.dim[1] + 31) / 32), a,
                               sizeof *a, &stats));
-    return td__cuda_add_bound(b, k, "nhwc_apply", t, grid_pass(b, a, t), a, sizeof *a, &apply);
+    return td__cuda_add_bound(b, k, "nhwc_apply", t, grid_lots(b, a, t), a, sizeof *a, &apply);
 }
 
 /* "nhwc_" WHAT, the kernel for what tells where relu stopped, and for two that are added. */
@@ -151,7 +142,7 @@ static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, 
         bind.in[0] = TD__OUT(a->d_residual);
         a->y = a->more = -1;
     }
-    return add_back(b, k, "back", grid_pass(b, a, t), a, t, &bind);
+    return add_back(b, k, "back", grid_lots(b, a, t), a, t, &bind);
 }
 
 td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is_param,

@@ -57,31 +57,6 @@ static __device__ inline void load_params(float v[N], const void *from, long lon
     }
 }
 
-/* The lots that a thread of a pass over the elements has, all of the same channels: those of the
- * grid's stride; or, turned, those of its share of the sums, back to front, so that what the sums
- * have read last, which lies in the cache still, comes first. No sum depends on which. */
-struct walk {
-    long long at, c;
-    int step, count;
-};
-template <class T> static __device__ inline walk walk_of(const td__channels_args &a)
-{
-    enum { N = lot<T>::N };
-    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
-    walk w = {td__thread() * N, td__thread() * N % channels, (int)(step * N), 0};
-    if (a.turned) {
-        share s = share_of<T>(a);
-        long long count = s.c < channels && s.k < s.end ? (s.end - s.k + s.step - 1) / s.step : 0;
-        w.at = (s.k + (count - 1) * s.step) * channels + s.c;
-        w.c = s.c;
-        w.step = (int)(-s.step * channels);
-        w.count = (int)count;
-    } else if (td__thread() < n) {
-        w.count = (int)((n - td__thread() + step - 1) / step);
-    }
-    return w;
-}
-
 /* What relu gets; backward asks for its sign again, and must get the same. */
 static __device__ inline float before_relu(float x, float scale, float mean, float beta)
 {
@@ -141,29 +116,28 @@ TD_KERNELS(nhwc_stats, td__channels_args)
 template <class T> static __device__ inline void nhwc_apply(const td__channels_args &a)
 {
     enum { N = lot<T>::N, AHEAD = 2 };
-    walk w = walk_of<T>(a);
-    if (!w.count)
-        return;
+    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
+    long long c = td__thread() * N % channels;
     float scale[N], rstd[N], mean[N], beta[N];
-    load_params<N>(scale, a.io.in[1], w.c);
-    load_params<N>(beta, a.io.in[2], w.c);
-    load_params<N>(mean, a.io.in[3], w.c);
-    load_params<N>(rstd, a.io.in[4], w.c);
+    load_params<N>(scale, a.io.in[1], c);
+    load_params<N>(beta, a.io.in[2], c);
+    load_params<N>(mean, a.io.in[3], c);
+    load_params<N>(rstd, a.io.in[4], c);
 #pragma unroll
     for (int i = 0; i < N; i++)
         scale[i] *= rstd[i];
-    for (; w.count > 0; w.count -= AHEAD, w.at += AHEAD * (long long)w.step) {
+    for (long long e = td__thread(); e < n; e += AHEAD * step) {
         lot<T> x[AHEAD], r[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (j < w.count) {
-                x[j] = load_lot((const T *)a.io.in[0] + w.at + j * (long long)w.step);
+            if (e + j * step < n) {
+                x[j] = load_lot((const T *)a.io.in[0] + (e + j * step) * N);
                 if (a.residual >= 0)
-                    r[j] = load_lot((const T *)a.io.in[5] + w.at + j * (long long)w.step);
+                    r[j] = load_lot((const T *)a.io.in[5] + (e + j * step) * N);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (j >= w.count)
+            if (e + j * step >= n)
                 continue;
             lot<T> y;
 #pragma unroll
@@ -172,7 +146,7 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
                 z += a.residual >= 0 ? get(r[j].at[i]) : 0;
                 put(&y.at[i], a.relu && !(z > 0) ? 0 : z);
             }
-            store_lot((T *)a.io.out[0] + w.at + j * (long long)w.step, y);
+            store_lot((T *)a.io.out[0] + (e + j * step) * N, y);
         }
     }
 }
@@ -274,32 +248,31 @@ template <class T, back_kind K> static __device__ inline void back_sums(const td
 template <class T, back_kind K> static __device__ inline void back(const td__channels_args &a)
 {
     enum { N = lot<T>::N, AHEAD = K == WITH_MORE ? 2 : 4 };
-    walk w = walk_of<T>(a);
-    if (!w.count)
-        return;
+    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
+    long long c = td__thread() * N % channels;
     /* dx = scale (g - even - (x - mean) slope) */
     float even[N], slope[N], count = (float)pixels(a);
     channel_params<N, K> p;
-    p.load(a, w.c);
-    load_params<N>(slope, a.io.out[1], w.c);
-    load_params<N>(even, a.io.out[2], w.c);
+    p.load(a, c);
+    load_params<N>(slope, a.io.out[1], c);
+    load_params<N>(even, a.io.out[2], c);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         even[i] /= count;
         slope[i] *= p.rstd[i] / count;
     }
-    for (; w.count > 0; w.count -= AHEAD, w.at += AHEAD * (long long)w.step) {
+    for (long long e = td__thread(); e < n; e += AHEAD * step) {
         gradient<T, K> g[AHEAD];
         lot<T> x[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (j < w.count) {
-                g[j].load(a, w.at + j * (long long)w.step);
-                x[j] = load_lot((const T *)a.io.in[1] + w.at + j * (long long)w.step);
+            if (e + j * step < n) {
+                g[j].load(a, (e + j * step) * N);
+                x[j] = load_lot((const T *)a.io.in[1] + (e + j * step) * N);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (j >= w.count)
+            if (e + j * step >= n)
                 continue;
             g[j].settle(a, x[j], p);
             lot<T> dx;
@@ -307,7 +280,7 @@ template <class T, back_kind K> static __device__ inline void back(const td__cha
             for (int i = 0; i < N; i++)
                 put(&dx.at[i], p.scale[i] * (get(g[j].d.at[i]) - even[i] -
                                              (get(x[j].at[i]) - p.mean[i]) * slope[i]));
-            store_lot((T *)a.io.out[0] + w.at + j * (long long)w.step, dx);
+            store_lot((T *)a.io.out[0] + (e + j * step) * N, dx);
         }
     }
 }

@@ -15,7 +15,6 @@ typedef struct td__channels_args {
     int beta, more;  /* the same, of batch_norm_back: what tells the sign of y; more of dy */
     int d_residual;  /* index of this output; -1: none */
     int splits;      /* batch_norm.cu: parts that sums are made of, and pixels of each */
-    int turned;      /* batch_norm.cu: passes over elements go as the sums did, back to front */
     int lanes;       /* batch_norm.cu: of a warp, that have a pixel */
     long long per_split;
 } td__channels_args;
