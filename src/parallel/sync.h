@@ -279,9 +279,9 @@ struct td__sync_ops {
     void (*note)(td__sync *s, td__rank_stats *stats);
     /* (optional) Numbers of the step that was done, up to TD__STEP_NOTES, for those who watch. */
     int (*notes)(td__sync *s, td__step_note *out);
-    /* (optional) Rank 0, of a rule whose ranks are not in step: in which order messages were applied,
-     * which config.replay imposes on another run. The next part of it, without its step, borrowed
-     * until the next call; false: there is no more so far. */
+    /* (optional) Rank 0, of a rule whose ranks are not in step: the order in which messages were
+     * applied, which config.replay imposes on another run. The next part of it, without its step,
+     * borrowed until the next call; false: there is no more so far. */
     bool (*order)(td__sync *s, td__order_event *out);
     /* (optional) What it adds to the result of a run; as long as s lives. */
     void (*report)(td__sync *s, td__train_result *out);

@@ -1,5 +1,5 @@
-/* backup_sets.c -- the `counted` of every step in a metrics.jsonl, or of the lines about the order of
- * messages. */
+/* backup_sets.c -- the `counted` of every step in a metrics.jsonl, or of the lines about the order
+ * of messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/backup_sets.h"
 

@@ -1,6 +1,6 @@
-/* backup_sets.h -- whose work counted in each step of a run with backup workers or parameter servers,
- * and in which order ranks that are not in step applied each other's messages, as the metrics.jsonl
- * of the run tells: for a run that is to have the same bits. */
+/* backup_sets.h -- whose work counted in each step of a run with backup workers or parameter
+ * servers, and in which order ranks that are not in step applied each other's messages, as the
+ * metrics.jsonl of the run tells: for a run that is to have the same bits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_RUN_BACKUP_SETS_H
 #define TD_RUN_BACKUP_SETS_H

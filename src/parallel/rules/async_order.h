@@ -1,9 +1,9 @@
 /* async_order.h -- the order in which a rank that is not in step applies messages, on which the
  * result of an asynchronous rule depends: recorded for metrics.jsonl, and imposed by a replay.
  *
- * Both are words (td__order_event): ranks in groups, whose meaning is the rule's, and meetings. What
- * a rank has recorded goes to rank 0 at meetings, and where there is much of it; rank 0 tells the
- * trainer. Of a replay rank 0 reads the file and gives each rank its words when the run begins.
+ * Both are words (td__order_event): ranks in groups, whose meaning is the rule's, and meetings.
+ * What a rank has recorded goes to rank 0 at meetings, and where there is much of it; rank 0 tells
+ * the trainer. Of a replay rank 0 reads the file and gives each rank its words when the run begins.
  *
  * A replay has the meetings of the run as well: a rank that comes to another one fails. Where ranks
  * halt for a request, the replay is left: messages are then applied as they come.

@@ -8,8 +8,8 @@
  * doing itself. The age of an exchange is how many others have moved the centre since this rank's
  * last. At a meeting ranks take the centre.
  *
- * The order that is recorded is, on each rank, that in which ranks have exchanged with its range. In
- * a replay requests wait for their turn. */
+ * The order that is recorded is, on each rank, that in which ranks have exchanged with its range.
+ * In a replay requests wait for their turn. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -89,7 +89,7 @@ static td_status serve_other(elastic *e, int rank, td__post_bytes *b)
     return st;
 }
 
-/* The rank to be served next, of those that ask: as the replay has it, or as they come; -1: none. */
+/* The rank to be served next, of those that ask: as the replay has it, or as they come; -1: none */
 static int find_due(elastic *e)
 {
     td__async_order *o = &e->base.order;

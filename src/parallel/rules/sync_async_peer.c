@@ -10,8 +10,8 @@
  * alone, take the mean.
  *
  * The order that is recorded has a group for each step, of what was applied after it, and one for
- * each meeting. A replay applies just these, and waits for no window: it is as far behind as the run
- * was.
+ * each meeting. A replay applies just these, and waits for no window: it is as far behind as the
+ * run was.
  *
  * A message: per list of row-sparse gradients {param, rows}; the dense block; the lists' rows and
  * values. */
