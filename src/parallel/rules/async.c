@@ -146,7 +146,7 @@ static td_status hear_order(td__async *a, int from, td__post_bytes *b)
 static td_status changed(td__async *a)
 {
     if (td__async_hurries(a))
-        td__async_order_leave(&a->order, a->base.step);
+        td__async_order_leave(&a->order);
     return a->ops->changed ? a->ops->changed(a) : TD_OK;
 }
 

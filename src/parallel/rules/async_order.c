@@ -219,13 +219,13 @@ td_status td__async_order_give(td__async_order *o, td__post_bytes *b)
     return TD_OK;
 }
 
-void td__async_order_leave(td__async_order *o, uint64_t step)
+void td__async_order_leave(td__async_order *o)
 {
     if (o->follows)
         TD_LOG(WARN, TRAIN,
-               "step %llu: ranks halt for a request, and the replay of %s is left: from here on "
-               "messages are applied in the order of arrival",
-               (unsigned long long)step, name_of(o));
+               "ranks halt for a request, and the replay of %s is left: from here on messages are "
+               "applied in the order of arrival",
+               name_of(o));
     o->follows = false;
 }
 

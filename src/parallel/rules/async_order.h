@@ -77,7 +77,7 @@ TD_NODISCARD td_status td__async_order_read(td__async_order *o, const td__sync_c
 td__post_bytes *td__async_order_of(const td__async_order *o, int rank);
 /* This rank follows these words from now on. */
 TD_NODISCARD td_status td__async_order_give(td__async_order *o, td__post_bytes *b);
-void td__async_order_leave(td__async_order *o, uint64_t step);
+void td__async_order_leave(td__async_order *o);
 
 /* A step begins, or ranks are about to meet after one: does the replay do so as well? resumed: it
  * may begin after any meeting. */
