@@ -48,6 +48,7 @@ export class Run {
         break;
       case 'checkpoint': this.checkpoints++; break;
       case 'ranks': this.ranks = e; break;
+      case 'order': break; // of messages between ranks, for replays
       case 'end': this.end = e; break;
       default:
         for (const [name, value] of Object.entries(e.metrics ?? e)) {

@@ -300,7 +300,7 @@ static td_status count_ranks(const td__training *t, int n, int *out)
 {
     const td__sync_config *c = &t->run.session.opts.sync;
     *out = (n ? n : 1) + c->servers;
-    return !n && c->servers && c->replay ? td__backup_sets_ranks(c->replay, out) : TD_OK;
+    return !n && c->replay ? td__backup_sets_ranks(c->replay, out) : TD_OK;
 }
 
 /* A job that is wrong is said to be so once, not by every rank. n: of -n; 0: it was not given. */
@@ -355,12 +355,18 @@ static int start_ranks(td__training *t, int n)
     return st ? td__failure(t->args, st) : start_loaded(t, n);
 }
 
-/* Is this process to start the ranks of a job with parameter servers? */
-static bool starts_servers(const td__training *t)
+/* Is this process to start the ranks of a job with parameter servers, or those of the run that is
+ * replayed, which -n does not give? */
+static bool starts_ranks(const td__training *t)
 {
+    const td__sync_config *c = &t->run.session.opts.sync;
     td__world w;
-    return t->run.session.opts.sync.servers > 0 && !td__world_from_env(&w) && w.size == 1 &&
-           !w.elastic;
+    int ranks = 1;
+    if (td__world_from_env(&w) || w.size > 1 || w.elastic)
+        return false;
+    if (c->servers || !c->replay || td__args_has(t->args, "ranks"))
+        return c->servers > 0;
+    return !td__backup_sets_ranks(c->replay, &ranks) && ranks > 1;
 }
 
 static int train(td__training *t)
@@ -369,7 +375,7 @@ static int train(td__training *t)
     td_status st = load_job(t);
     int rc = TD_EXIT_FAILED;
 
-    if (!st && starts_servers(t))
+    if (!st && starts_ranks(t))
         return start_loaded(t, td__args_has(t->args, "ranks"));
     if (!st && td__args_count(t->args) > 0) /* the run's copy of the job is not warned of */
         td__session_warn_renamed(r->session.job);
@@ -472,7 +478,8 @@ static const td__flag FLAGS[] = {
     TD_FLAG_SERVERS,
     {.name = "replay",
      .value = "RUN",
-     .help = "repeat a run with parameter servers: the same order of pushes, the same bits",
+     .help = "repeat a run with parameter servers or an asynchronous sync rule: the same order of "
+             "pushes and messages, the same bits",
      .words = "FILE"},
     TD_FLAG_RANKS,
     TD_FLAGS_ELASTIC,

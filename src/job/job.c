@@ -299,9 +299,14 @@ static td_status check_backup(const td__job *j)
     if (j->train.sync.backup_replay && !j->train.sync.backup)
         return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: only with parallel.backup",
                        td__tree_where(near(j, "parallel.backup_replay")).text);
-    if (j->train.sync.replay && !j->train.sync.servers)
-        return TD_FAIL(TD_EINVAL, "%s: parallel.replay: only with parallel.servers",
-                       td__tree_where(near(j, "parallel.replay")).text);
+    const td__sync_ops *rule = j->train.sync.rule ? td__sync_named(j->train.sync.rule) : NULL;
+    if (j->train.sync.replay && !j->train.sync.servers && !(rule && rule->order))
+        return TD_FAIL(
+            TD_EINVAL,
+            "%s: parallel.replay: only with parallel.servers, or a sync rule whose ranks "
+            "are not in step (async-peer, aeasgd, async-admm): ranks in lockstep have no "
+            "order to repeat",
+            td__tree_where(near(j, "parallel.replay")).text);
     if (j->train.sync.servers && !j->train.sync.rule) {
         td__sync_job job = {.optim = &j->train.optim, .verify = j->train.verify};
         td_status st = td__sync_check(&j->train.sync, &job, &(td__sync_world){.ranks = 1});

@@ -74,9 +74,10 @@ typedef struct td__sync_config {
      * replay: a metrics.jsonl, to count as there. */
     int backup;
     const char *backup_replay;
-    /* Parameter servers (ps/ps.h): the first ranks, in addition to those that compute. replay: a
-     * metrics.jsonl, to apply pushes in the order of that run. */
+    /* Parameter servers (ps/ps.h): the first ranks, in addition to those that compute. */
     int servers;
+    /* A metrics.jsonl, to apply pushes, or messages of ranks that are not in step, in the order of
+     * that run. */
     const char *replay;
     bool tables; /* the model has tables on them */
     int replicas; /* 1: every server keeps a copy of the others' shards too */
@@ -293,6 +294,10 @@ struct td__sync_ops {
     void (*note)(td__sync *s, td__rank_stats *stats);
     /* (optional) Numbers of the step that was done, up to TD__STEP_NOTES, for those who watch. */
     int (*notes)(td__sync *s, td__step_note *out);
+    /* (optional) Rank 0, of a rule whose ranks are not in step: the order in which messages were
+     * applied, which config.replay imposes on another run. The next part of it, without its step,
+     * borrowed until the next call; false: there is no more so far. */
+    bool (*order)(td__sync *s, td__order_event *out);
     /* (optional) What it adds to the result of a run; as long as s lives. */
     void (*report)(td__sync *s, td__train_result *out);
     /* (optional) This rank has failed: let nobody wait for it. Also after the last step. */
@@ -461,6 +466,10 @@ int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);
 TD_NODISCARD td_status td__sync_serve(td__sync *s);
 void td__sync_note(td__sync *s, td__rank_stats *stats);
 int td__sync_notes(td__sync *s, td__step_note out[TD__STEP_NOTES]);
+static inline bool td__sync_order(td__sync *s, td__order_event *out)
+{
+    return s->ops->order && s->ops->order(s, out);
+}
 void td__sync_report(td__sync *s, td__train_result *out);
 void td__sync_abandon(td__sync *s, const char *why);
 /* Rank 0 decides alone, the others serve it, and have not met it at the end yet, or never will. */

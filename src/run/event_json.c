@@ -101,6 +101,30 @@ void td__json_checkpoint(td__text *t, const td__checkpoint_event *e)
     close_line(t);
 }
 
+void td__json_order(td__text *t, const td__order_event *e)
+{
+    bool open = false, first = true;
+    open_line(t, "order", e->step);
+    td__text_member(t, "rule", e->rule);
+    td__text_member_int(t, "rank", e->rank);
+    td__text_add(t, ", \"counted\": [");
+    size_t i = 0;
+    for (; i < e->n && e->words[i] != TD__ORDER_MET; i++) {
+        if (!open)
+            td__text_add(t, first ? "[" : ", [");
+        if (e->words[i] == TD__ORDER_END)
+            td__text_add(t, "]");
+        else
+            td__text_printf(t, open ? ", %d" : "%d", e->words[i]);
+        open = e->words[i] != TD__ORDER_END;
+        first = false;
+    }
+    td__text_add(t, "]");
+    if (i + 1 < e->n)
+        td__text_member_int(t, "met", e->words[i + 1]);
+    close_line(t);
+}
+
 /* One number of every rank. */
 static void per_rank(td__text *t, const char *key, const td__ranks_event *e, size_t offset)
 {

@@ -135,6 +135,14 @@ static td_status on_ranks(td__observer *o, const td__ranks_event *e)
     return write_line(m);
 }
 
+static td_status on_order(td__observer *o, const td__order_event *e)
+{
+    metrics_file *m = (metrics_file *)o;
+    td__text_clear(&m->line);
+    td__json_order(&m->line, e);
+    return write_line(m);
+}
+
 /* The bytes of the file to keep. copy: into a file of its own under the same name. */
 static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbytes)
 {
@@ -171,7 +179,8 @@ static td_status create(const char *dir, bool take_over, kept *k, td__observer *
                                           .eval = on_eval,
                                           .checkpoint = on_checkpoint,
                                           .end = on_end,
-                                          .ranks = on_ranks};
+                                          .ranks = on_ranks,
+                                          .order = on_order};
     char path[TD__PATH];
     uint64_t keep = 0;
 

@@ -41,6 +41,17 @@ typedef struct td__step_event {
     int n_notes;
 } td__step_event;
 
+/* In which order a rank that is not in step with the others has applied messages: the ranks that
+ * they were of, in groups whose meaning is the sync rule's, and meetings of all ranks. */
+enum { TD__ORDER_END = -1 /* of a group */, TD__ORDER_MET = -2 /* followed by the step */ };
+typedef struct td__order_event {
+    uint64_t step; /* of rank 0, when it is told */
+    const char *rule;
+    int rank;
+    const int32_t *words; /* (n) whole groups; a meeting comes last */
+    size_t n;
+} td__order_event;
+
 typedef struct td__eval_event {
     uint64_t step, epoch;
     const char *part; /* "valid" */
@@ -123,6 +134,8 @@ struct td__observer {
     td_status (*ranks)(td__observer *o, const td__ranks_event *e);
     td_status (*spans)(td__observer *o, const td__spans_event *e);
     td_status (*shards)(td__observer *o, const td__shards_event *e); /* before checkpoint */
+    td_status (*order)(td__observer *o,
+                       const td__order_event *e); /* now and then, and at the end */
 };
 
 #endif

@@ -169,7 +169,10 @@ static td_status finish(td__trainer *t, td__train_result *out)
     bool alone = td__trainer_alone(t);
     if (!alone)
         TD_TRY(td__replicas_compare(t, out->digest));
-    td_status told = td__train_tell_ranks(t, true);
+    td_status told = td__train_tell_order(t);
+    if (told)
+        TD_TRY(excuse(t, told));
+    told = td__train_tell_ranks(t, true);
     if (told)
         TD_TRY(excuse(t, told));
     if (t->report.spans)

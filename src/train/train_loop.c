@@ -225,6 +225,17 @@ td_status td__train_tell_ranks(td__trainer *t, bool end)
     return TD_OK;
 }
 
+td_status td__train_tell_order(td__trainer *t)
+{
+    td__order_event e;
+
+    while (td__sync_order(t->run.sync, &e)) {
+        e.step = t->replica.state.step;
+        TD__TELL(t, order, &e);
+    }
+    return TD_OK;
+}
+
 void td__train_advance(td__trainer *t, int64_t samples)
 {
     td__train_state *s = &t->replica.state;
@@ -272,6 +283,7 @@ static td_status step(td__trainer *t)
     t->report.told_step = e.step;
     add_times(t, &e);
     TD__TELL(t, step, &e);
+    TD_TRY(td__train_tell_order(t));
     return td__train_tell_ranks(t, false);
 }
 

@@ -207,6 +207,8 @@ bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain *
 void td__train_explains(td__trainer *t, bool begins);
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
+/* What the sync rule has of the order of messages, if its ranks are not in step. */
+TD_NODISCARD td_status td__train_tell_order(td__trainer *t);
 bool td__train_owes_validation(const td__trainer *t);
 bool td__train_gives_up(const td__trainer *t); /* by patience */
 /* Until the run is over, or the generation is to end. */

@@ -76,6 +76,30 @@ static td_status stop_after(td__observer *o, const td__step_event *e)
     return TD_OK;
 }
 
+static void find_places(td__trainer *t, sync_run *u)
+{
+    const td_params *ps = td__trainer_params(t);
+    size_t weight = td_params_info(ps, td_params_find(ps, "one.weight")).offset;
+    for (size_t p = 0; p < SYNC_WIDTH; p++)
+        u->place[p] = weight + p;
+    u->place[SYNC_WIDTH] = td_params_info(ps, td_params_find(ps, "one.bias")).offset;
+    u->block = td__params_total(ps);
+}
+
+typedef struct tracer {
+    td__observer head;
+    sync_run *run;
+    td__trainer *of;
+    int rank;
+} tracer;
+
+static td_status trace_step(td__observer *o, const td__step_event *e)
+{
+    tracer *t = (tracer *)o;
+    read_params(t->of, t->run->trace[e->step - 1][t->rank]);
+    return TD_OK;
+}
+
 static void body(ranks_ctx *r)
 {
     sync_run *u = r->arg;
@@ -89,8 +113,13 @@ static void body(ranks_ctx *r)
     if (r->rank)
         o.checkpoint_dir = NULL;
     RANK_OK(r, td__trainer_create(&o, &model, u->data, &t));
-    if (r->rank == 0)
+    tracer trace = {.head = {.step = trace_step}, .run = u, .of = t, .rank = r->rank};
+    if (r->rank == 0) {
         read_params(t, u->first);
+        find_places(t, u);
+    }
+    if (u->trace)
+        RANK_OK(r, td__trainer_observe(t, &trace.head));
     if (r->rank == 0 && u->observer)
         RANK_OK(r, td__trainer_observe(t, u->observer));
     if (u->resume && r->rank == 0)

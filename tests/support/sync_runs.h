@@ -37,6 +37,9 @@ typedef struct sync_run {
     float first[SYNC_PARAMS], last[SYNC_PARAMS]; /* of rank 0 */
     td__train_result got;                        /* of rank 0 */
     uint64_t stop_after;                         /* step; then training goes on; 0: never */
+    /* (steps) Params of each rank after each step, before ranks meet; NULL: nobody asks. */
+    float (*trace)[SYNC_MOST_RANKS][SYNC_PARAMS];
+    size_t place[SYNC_PARAMS], block; /* of params in their block; its floats */
 } sync_run;
 
 /* SYNC_STEPS steps of SGD with a rule and its defaults; ended by sync_run_end. */

@@ -10,9 +10,11 @@
 #include "coll/hang.h"
 #include "graph/params.h"
 
-enum { ARRIVED = 1, HALTED };
+/* ORDER: what a rank has recorded, to rank 0; a replay, from it. */
+enum { ARRIVED = 1, HALTED, ORDER };
 
-td_status td__async_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
+td_status td__async_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w,
+                          bool (*fits)(const td__sync_config *c, const td__async_part *p))
 {
     TD_TRY(td__sync_local_check(c, j, w));
     if (w->elastic)
@@ -20,7 +22,13 @@ td_status td__async_check(const td__sync_config *c, const td__sync_job *j, const
                        "train.sync: %s cannot run on elastic ranks: asynchronous ranks do not stop "
                        "together when the world size changes; start fixed ranks (-n N)",
                        c->rule);
-    return TD_OK;
+    return w->starts && !w->rank ? td__async_order_check(c, w->ranks, fits) : TD_OK;
+}
+
+uint64_t td__async_exchanges(const td__sync_config *c, const td__async_part *p)
+{
+    uint64_t tau = (uint64_t)td__sync_option(c, "tau");
+    return p->to / tau - p->from / tau + (p->to > p->from && p->to % tau != 0);
 }
 
 void td__async_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
@@ -40,9 +48,10 @@ td_status td__async_create(td__sync *s, const td__async_ops *ops)
     a->arrivals = td__calloc(n, sizeof *a->arrivals);
     a->halts = td__calloc(n, sizeof *a->halts);
     a->halted_at = td__calloc(n, sizeof *a->halted_at);
-    return a->arrivals && a->halts && a->halted_at
-               ? TD_OK
-               : TD_FAIL(TD_ENOMEM, "no memory for what %zu ranks tell", n);
+    if (!a->arrivals || !a->halts || !a->halted_at)
+        return TD_FAIL(TD_ENOMEM, "no memory for what %zu ranks tell", n);
+    a->order.path = s->x.config->replay;
+    return n > 1 && !a->rank ? td__async_order_read(&a->order, &s->x, s->ops->name, (int)n) : TD_OK;
 }
 
 void td__async_destroy(td__sync *s)
@@ -52,6 +61,7 @@ void td__async_destroy(td__sync *s)
     td__free(a->arrivals);
     td__free(a->halts);
     td__free(a->halted_at);
+    td__async_order_fini(&a->order);
     td__sync_local_destroy(s);
 }
 
@@ -124,18 +134,112 @@ static td_status tell_all(td__async *a, uint32_t kind, uint64_t number)
     return TD_OK;
 }
 
+static td_status hear_order(td__async *a, int from, td__post_bytes *b)
+{
+    if (!b || td__post_bytes_size(b) % sizeof(int32_t) || (a->rank && from))
+        return TD_FAIL(TD_EPROTO, "an order of messages of %zu bytes from rank %d",
+                       b ? td__post_bytes_size(b) : 0, from);
+    return a->rank ? td__async_order_give(&a->order, b) : td__async_order_came(&a->order, from, b);
+}
+
+/* A rank is away or halts. With the post's lock. */
+static td_status changed(td__async *a)
+{
+    if (td__async_hurries(a))
+        td__async_order_leave(&a->order);
+    return a->ops->changed ? a->ops->changed(a) : TD_OK;
+}
+
 static td_status hear(void *user, int from, const td__post_head *h, td__post_bytes *b)
 {
     td__async *a = user;
     if (h->kind >= TD__ASYNC_OWN)
         return a->ops->told(a, from, h, b);
+    if (h->kind == ORDER)
+        return hear_order(a, from, b);
     if (h->kind == ARRIVED) {
         a->arrivals[from] = h->number;
     } else {
         a->halts[from] = h->number;
         a->halted_at[from] = h->step;
     }
-    return a->ops->changed ? a->ops->changed(a) : TD_OK;
+    return changed(a);
+}
+
+/* ---- The order of messages ------------------------------------------------------------------- */
+
+/* To rank 0, which tells it. */
+static td_status send_order(td__async *a, td__post_bytes *b)
+{
+    if (a->rank)
+        return td__post_send(a->post, 0, &(td__post_head){.kind = ORDER}, b);
+    td__post_lock(a->post);
+    td_status st = td__async_order_came(&a->order, 0, b);
+    td__post_unlock(a->post);
+    return st;
+}
+
+/* met: ranks have met after this step. */
+static td_status hand_in_order(td__async *a, bool met)
+{
+    td__post_bytes *b = NULL;
+    td_status st = TD_OK;
+    if (!a->post || (met && a->again))
+        return TD_OK;
+    td__post_lock(a->post);
+    if (met)
+        st = td__async_order_met(&a->order, a->base.step);
+    if (!st && met)
+        st = td__async_order_pass(&a->order, a->base.step);
+    bool full = met || td__async_order_full(&a->order);
+    if (!st && full)
+        b = td__async_order_take(&a->order);
+    td__post_unlock(a->post);
+    if (!st && full)
+        st = b ? send_order(a, b) : TD_FAIL(TD_ENOMEM, "no memory for the order of messages");
+    td__post_bytes_release(b);
+    return st;
+}
+
+bool td__async_told(td__sync *s, td__order_event *out)
+{
+    td__async *a = (td__async *)s;
+    if (a->post)
+        td__post_lock(a->post);
+    bool more = td__async_order_told(&a->order, out);
+    if (a->post)
+        td__post_unlock(a->post);
+    out->rule = s->ops->name;
+    return more;
+}
+
+static bool is_given(void *user)
+{
+    return ((td__async *)user)->order.follows;
+}
+
+/* Rank 0 has read the replay, if there is one: each rank gets its part. */
+static td_status share_replay(td__async *a)
+{
+    int32_t there = a->order.sets != NULL;
+    td_status st = TD_OK;
+    TD_TRY(td_broadcast(a->base.base.x.comm, &there, 1, TD_I32, 0, NULL));
+    if (!there)
+        return TD_OK;
+    td__post_lock(a->post);
+    for (int r = 0; !st && !a->rank && r < a->base.ranks; r++) {
+        td__post_bytes *b = td__async_order_of(&a->order, r);
+        st = !b  ? TD_FAIL(TD_ENOMEM, "no memory for the order of messages of rank %d", r)
+             : r ? td__post_send(a->post, r, &(td__post_head){.kind = ORDER}, b)
+                 : td__async_order_give(&a->order, b);
+        td__post_bytes_release(b);
+    }
+    td__backup_sets_destroy(a->order.sets);
+    a->order.sets = NULL;
+    if (!st)
+        st = td__async_wait(a, is_given, a, "the replay, from rank 0");
+    td__post_unlock(a->post);
+    return st;
 }
 
 /* ---- Halts ----------------------------------------------------------------------------------- */
@@ -169,7 +273,7 @@ static td_status halt(td__async *a, bool requests)
     td_status st = TD_OK;
     if (halts) {
         a->halts[a->rank] = ++a->halted;
-        st = a->ops->changed ? a->ops->changed(a) : TD_OK;
+        st = changed(a);
     }
     td__post_unlock(a->post);
     if (!halts || st)
@@ -196,11 +300,13 @@ static td_status halt(td__async *a, bool requests)
 td_status td__async_begin(td__sync *s, const td__sync_place *at)
 {
     td__async *a = (td__async *)s;
+    td_status st = TD_OK;
     if (a->post) { /* what the trainer has changed between steps is there for messages */
         td__post_lock(a->post);
+        st = td__async_order_begins(&a->order, at->step, a->together);
         td__post_unlock(a->post);
     }
-    return td__sync_local_begin(s, at);
+    return st ? st : td__sync_local_begin(s, at);
 }
 
 /* Losses and requests: of all ranks where they are together, else zero and this rank's own. */
@@ -248,6 +354,7 @@ td_status td__async_step(td__sync *s, double lr, td__step_result *out)
     if (a->ops->applied)
         TD_TRY(a->ops->applied(a, lr));
     td__step_done(s->engine, out);
+    TD_TRY(hand_in_order(a, false));
     if (all)
         return TD_OK;
     out->loss = mine.loss; /* of a rank without rows: 0 */
@@ -284,7 +391,7 @@ static td_status arrive(td__async *a)
     TD_TRY(tell_all(a, ARRIVED, a->meetings + 1));
     td__post_lock(a->post);
     a->arrivals[a->rank] = a->meetings + 1;
-    td_status st = a->ops->changed ? a->ops->changed(a) : TD_OK;
+    td_status st = changed(a);
     if (!st)
         st = td__async_wait(a, have_arrived, a, "other ranks to arrive");
     a->meetings++;
@@ -303,15 +410,25 @@ td_status td__async_meet(td__sync *s, td__sync_meet why)
     if (why == TD_MEET_BEGIN) {
         TD_TRY(td__sync_local_meet(s, why));
         a->together = true;
-        return s->x.comm && !a->post && a->base.ranks > 1
-                   ? td__post_open(s->x.comm, hear, a, &a->post)
-                   : TD_OK;
+        if (!s->x.comm || a->post || a->base.ranks == 1)
+            return TD_OK;
+        TD_TRY(td__post_open(s->x.comm, hear, a, &a->post));
+        return share_replay(a);
+    }
+    a->again = a->met == a->base.step;
+    a->met = a->base.step;
+    if (a->post && !a->again) {
+        td__post_lock(a->post);
+        td_status st = td__async_order_meets(&a->order, a->base.step);
+        td__post_unlock(a->post);
+        TD_TRY(st);
     }
     if (a->ops->exchange && a->base.merged != a->base.step)
         TD_TRY(a->ops->exchange(a));
     a->base.merged = a->base.step;
     TD_TRY(arrive(a));
     TD_TRY(a->ops->come(a));
+    TD_TRY(hand_in_order(a, true));
     TD_TRY(td__local_share_optimizer(&a->base));
     if (why != TD_MEET_END || !a->post)
         return TD_OK;

@@ -12,12 +12,16 @@
  * and waits for theirs, and all go on to the furthest of these, which they end together. If a rank
  * has arrived at a meeting meanwhile, the request waits until after it.
  *
+ * The order in which messages are applied is recorded (async_order.h): a rule says so with
+ * td__async_note. In a replay, td__async_follows, it waits for the message that is next there.
+ *
  * Every wait is told to the comm (td__comm_says), for stall reports, and has its deadline. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_ASYNC_H
 #define TD_PARALLEL_ASYNC_H
 
 #include "coll/post.h"
+#include "parallel/rules/async_order.h"
 #include "parallel/rules/sync_local.h"
 
 typedef struct td__async td__async;
@@ -29,7 +33,8 @@ typedef struct td__async_ops {
     td__local_ops local; /* blocks that the rule keeps */
     /* With the post's lock, on its thread. */
     td_status (*told)(td__async *a, int from, const td__post_head *h, td__post_bytes *b);
-    td_status (*changed)(td__async *a); /* (optional) a rank is away, or halts; the same */
+    /* (optional) A rank is away, or halts, and a replay may be left; the same. */
+    td_status (*changed)(td__async *a);
     td_status (*exchange)(td__async *a);
     td_status (*come)(td__async *a);
     /* (optional) The gradients of this rank's rows, before they are applied; after they were. */
@@ -51,12 +56,18 @@ struct td__async {
     bool together, muted;
     double age_sum, age_most; /* of what came since it was last told */
     int ages;
+    td__async_order order; /* with the post's lock */
+    uint64_t met;          /* step of the last meeting, or 0 */
+    bool again;            /* there was no step since: this one is no part of the order */
 };
 
 TD_NODISCARD td_status td__async_create(td__sync *s, const td__async_ops *ops);
 void td__async_destroy(td__sync *s);
+/* fits: of the config's rule, for a replay (td__async_order_check). */
 TD_NODISCARD td_status td__async_check(const td__sync_config *c, const td__sync_job *j,
-                                       const td__sync_world *w);
+                                       const td__sync_world *w,
+                                       bool (*fits)(const td__sync_config *c,
+                                                    const td__async_part *p));
 void td__async_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
 TD_NODISCARD td_status td__async_begin(td__sync *s, const td__sync_place *at);
 TD_NODISCARD td_status td__async_step(td__sync *s, double lr, td__step_result *out);
@@ -64,11 +75,19 @@ TD_NODISCARD td_status td__async_gather(td__sync *s);
 TD_NODISCARD td_status td__async_meet(td__sync *s, td__sync_meet why);
 int td__async_notes(td__sync *s, td__step_note *out); /* mean and largest age */
 void td__async_abandon(td__sync *s, const char *why);
+bool td__async_told(td__sync *s, td__order_event *out);
+/* Exchanges of a rank in a part of a run: every tau steps, and before a meeting. */
+uint64_t td__async_exchanges(const td__sync_config *c, const td__async_part *p);
 
-#define TD__SYNC_ASYNC                                                              \
-    .check = td__async_check, .traits = td__async_traits, .begin = td__async_begin, \
-    .step = td__async_step, .meet = td__async_meet, .abandon = td__async_abandon
-
+/* A message of rank `from` is applied. With the post's lock. */
+TD_NODISCARD static inline td_status td__async_note(td__async *a, int from)
+{
+    return a->post ? td__async_order_add(&a->order, from) : TD_OK;
+}
+static inline bool td__async_follows(const td__async *a)
+{
+    return a->order.follows; /* the same */
+}
 /* What came is `age` updates behind. With the post's lock, or where messages do not call it. */
 void td__async_age(td__async *a, double age);
 /* Wait with the post's lock; told to the comm. */

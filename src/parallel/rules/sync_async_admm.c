@@ -7,7 +7,10 @@
  *     max_delay moves behind:   z <- (1/n) sum of w_i;   to those who have sent
  *
  * With min_arrivals of all ranks it is admm. Ranks at a meeting are not waited for. The age of z is
- * how many moves of it a rank has not seen. At a meeting ranks take z, and the duals are zero. */
+ * how many moves of it a rank has not seen. At a meeting ranks take z, and the duals are zero.
+ *
+ * The order that is recorded, on rank 0, has a group for each move: the ranks whose w_i are new in
+ * it. In a replay the centre moves when these have sent theirs, and those of others wait. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -27,6 +30,7 @@ typedef struct consensus {
     /* With the post's lock. On rank 0, by rank: */
     float **w;
     bool *waiting;
+    td__post_bytes **held; /* w that a replay does not have next; NULL: none */
     uint64_t *delay, moves;
     double *sums; /* (count) */
     /* This rank's: */
@@ -84,12 +88,56 @@ static td_status give(consensus *c, int rank, td__post_bytes *b)
     return TD_OK;
 }
 
-static td_status move_if_due(consensus *c)
+static void take_held(consensus *c, int rank)
+{
+    if (!c->held[rank])
+        return;
+    memcpy(c->w[rank], td__post_bytes_data(c->held[rank]), c->base.base.count * sizeof **c->w);
+    td__post_bytes_release(c->held[rank]);
+    c->held[rank] = NULL;
+    c->waiting[rank] = true;
+}
+
+/* Have all sent theirs that are in the next move of the replay? */
+static bool has_group(const consensus *c)
+{
+    const td__async_order *o = &c->base.order;
+    size_t i = o->at;
+    while (i < o->given.n && o->given.at[i] >= 0 && c->held[o->given.at[i]])
+        i++;
+    return i > o->at && i < o->given.n && o->given.at[i] == TD__ORDER_END;
+}
+
+/* Those of the next move of the replay, or all that have come. Does the centre move? */
+static bool takes_group(consensus *c)
+{
+    td__async_order *o = &c->base.order;
+    if (!td__async_follows(&c->base)) {
+        for (int r = 0; r < c->base.base.ranks; r++)
+            take_held(c, r);
+        return is_due(c);
+    }
+    if (!has_group(c))
+        return false;
+    for (int r; (r = td__async_order_next(o)) >= 0; td__async_order_took(o))
+        take_held(c, r);
+    td__async_order_took(o);
+    return true;
+}
+
+static td_status note_group(consensus *c)
+{
+    for (int r = 0; r < c->base.base.ranks; r++)
+        if (c->waiting[r])
+            TD_TRY(td__async_note(&c->base, r));
+    return td__async_order_end(&c->base.order);
+}
+
+static td_status move(consensus *c)
 {
     td__sync_local *l = &c->base.base;
     td_status st = TD_OK;
-    if (c->base.rank || !is_due(c))
-        return TD_OK;
+    TD_TRY(note_group(c));
     td__post_bytes *b = td__post_bytes_create(l->count * sizeof(float));
     if (!b)
         return TD_FAIL(TD_ENOMEM, "no memory for the centre");
@@ -108,18 +156,39 @@ static td_status move_if_due(consensus *c)
     return st;
 }
 
-static td_status changed(td__async *a)
+static td_status move_if_due(td__async *a)
 {
-    return move_if_due((consensus *)a);
+    consensus *c = (consensus *)a;
+    while (!a->rank && takes_group(c))
+        TD_TRY(move(c));
+    return TD_OK;
+}
+
+/* Rank 0 alone has moves: no rank twice in one, each once for each of its exchanges. */
+static bool fits(const td__sync_config *c, const td__async_part *p)
+{
+    bool good = true;
+    size_t group = 0; /* its first word */
+    for (int r = 0; r < p->ranks; r++)
+        good = good && p->counts[r] == (p->rank ? 0 : td__async_exchanges(c, p));
+    for (size_t i = 0; i < p->n; i++) {
+        for (size_t k = group; k < i; k++)
+            good = good && p->words[k] != p->words[i];
+        good = good && (p->words[i] >= 0 || i > group);
+        group = p->words[i] < 0 ? i + 1 : group;
+    }
+    return good;
 }
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-static td_status take(consensus *c, int from, const float *w)
+static td_status take(consensus *c, int from, td__post_bytes *w)
 {
-    memcpy(c->w[from], w, c->base.base.count * sizeof *w);
-    c->waiting[from] = true;
-    return move_if_due(c);
+    if (c->held[from] || c->waiting[from])
+        return TD_FAIL(TD_EPROTO, "rank %d sends its params before it has the centre", from);
+    td__post_bytes_retain(w);
+    c->held[from] = w;
+    return move_if_due(&c->base);
 }
 
 static td_status told(td__async *a, int from, const td__post_head *h, td__post_bytes *b)
@@ -130,7 +199,7 @@ static td_status told(td__async *a, int from, const td__post_head *h, td__post_b
         return TD_FAIL(TD_EPROTO, "message %u of %zu bytes from rank %d", h->kind,
                        b ? td__post_bytes_size(b) : 0, from);
     if (h->kind == ARRIVAL)
-        return take(c, from, td__post_bytes_data(b));
+        return take(c, from, b);
     memcpy(c->z, td__post_bytes_data(b), nbytes);
     c->version = h->number;
     c->came = true;
@@ -154,7 +223,7 @@ static td_status meet_centre(consensus *c, td__post_bytes *w)
     td__post_lock(a->post);
     c->came = false;
     if (a->rank == 0)
-        st = take(c, 0, td__post_bytes_data(w));
+        st = take(c, 0, w);
     else
         st = td__post_send(a->post, 0, &(td__post_head){.kind = ARRIVAL, .step = a->base.step}, w);
     if (!st)
@@ -252,11 +321,16 @@ static td_status come(td__async *a)
     return td__async_take_centre(a);
 }
 
+static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
+{
+    return td__async_check(c, j, w, fits);
+}
+
 static td_status create(td__sync *s)
 {
     static const td__async_ops OPS = {.local = {.blocks = 1},
                                       .told = told,
-                                      .changed = changed,
+                                      .changed = move_if_due,
                                       .exchange = exchange,
                                       .come = come,
                                       .applied = applied};
@@ -271,8 +345,9 @@ static td_status create(td__sync *s)
         c->sums = td__calloc(count + 1, sizeof *c->sums);
         c->w = td__calloc(n, sizeof *c->w);
         c->waiting = td__calloc(n, sizeof *c->waiting);
+        c->held = td__calloc(n, sizeof *c->held);
         c->delay = td__calloc(n, sizeof *c->delay);
-        all = all && c->sums && c->w && c->waiting && c->delay;
+        all = all && c->sums && c->w && c->waiting && c->held && c->delay;
         for (size_t r = 0; all && r < n; r++)
             all = (c->w[r] = td__calloc(count + 1, sizeof **c->w)) != NULL;
     }
@@ -285,6 +360,9 @@ static void destroy(td__sync *s)
     td__async_abandon(s, "the run was left");
     for (int r = 0; c->w && r < c->base.base.ranks; r++)
         td__free(c->w[r]);
+    for (int r = 0; c->held && r < c->base.base.ranks; r++)
+        td__post_bytes_release(c->held[r]);
+    td__free(c->held);
     td__free(c->w);
     td__free(c->u);
     td__free(c->z);
@@ -324,11 +402,12 @@ static size_t room(const td__sync_sizes *z)
 const td__sync_ops td__sync_async_admm = {
     .name = "async-admm",
     .help = "consensus ADMM whose centre moves when some of the ranks have arrived",
-    .promise = "none on several ranks, unless min_arrivals is their number",
+    .promise = "on several ranks a function of which of them are in each move of the centre, "
+               "replayable",
     .unplanned = "its ranks exchange messages at any time",
     .options = OPTIONS,
     .size = sizeof(consensus),
-    .check = td__async_check,
+    .check = check,
     .traits = td__async_traits,
     .exchange = room,
     .create = create,
@@ -339,5 +418,6 @@ const td__sync_ops td__sync_async_admm = {
     .meet = meet,
     .states = td__sync_local_states,
     .notes = notes,
+    .order = td__async_told,
     .abandon = td__async_abandon,
 };

@@ -9,6 +9,10 @@
  * gradients have arrived everywhere, and ranks, whose params then differ by the order of updates
  * alone, take the mean.
  *
+ * The order that is recorded has a group for each step, of what was applied after it, and one for
+ * each meeting. A replay applies just these, and waits for no window: it is as far behind as the
+ * run was.
+ *
  * A message: per list of row-sparse gradients {param, rows}; the dense block; the lists' rows and
  * values. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -45,6 +49,7 @@ typedef struct peers {
     /* With the post's lock: */
     uint64_t *applied; /* (ranks) steps of this rank that each has applied */
     arrival *first, *last;
+    int wanted; /* the rank whose message a replay has next */
 } peers;
 
 static const td__key OPTIONS[] = {
@@ -149,6 +154,10 @@ static td_status apply_one(peers *p, arrival *one)
     td__sync *s = &a->base.base;
     uint64_t window = (uint64_t)td__sync_value(s, "window");
     int from = one->from;
+    td__post_lock(a->post);
+    td_status st = td__async_note(a, from);
+    td__post_unlock(a->post);
+    TD_TRY(st);
     if (one->bytes) {
         TD_TRY(read_bytes(p, from, one->bytes));
         td__step_sum sum = {.user = p, .grads = p->block.at, .rows = rows_of};
@@ -189,6 +198,95 @@ static td_status apply_all(peers *p)
     return st;
 }
 
+/* ---- A replay -------------------------------------------------------------------------------- */
+
+/* Where the first message of the wanted rank is. */
+static arrival **find_wanted(peers *p)
+{
+    arrival **at = &p->first;
+    while (*at && (*at)->from != p->wanted)
+        at = &(*at)->next;
+    return at;
+}
+
+static bool wanted_has_come(void *user)
+{
+    peers *p = user;
+    return *find_wanted(p) || !td__async_follows(&p->base);
+}
+
+/* The next one of a group, once it has come; NULL: the group ends, or the replay was left. With the
+ * post's lock. */
+static td_status take_next(peers *p, arrival **out)
+{
+    td__async *a = &p->base;
+    *out = NULL;
+    if (!td__async_follows(a))
+        return TD_OK;
+    p->wanted = td__async_order_next(&a->order);
+    if (p->wanted >= 0)
+        TD_TRY(td__async_wait(a, wanted_has_come, p, "the gradient that the replay has next"));
+    if (!td__async_follows(a))
+        return TD_OK;
+    td__async_order_took(&a->order);
+    if (p->wanted < 0)
+        return TD_OK;
+    arrival **at = find_wanted(p), *before = NULL;
+    *out = *at;
+    *at = (*at)->next;
+    for (arrival *one = p->first; one; one = one->next)
+        before = one;
+    p->last = before;
+    return TD_OK;
+}
+
+/* *all: what has come is to be applied as it came. */
+static td_status apply_group(peers *p, bool *all)
+{
+    td__async *a = &p->base;
+    arrival *one;
+    *all = !a->post;
+    while (!*all) {
+        td__post_lock(a->post);
+        td_status st = take_next(p, &one);
+        *all = !td__async_follows(a);
+        td__post_unlock(a->post);
+        TD_TRY(st);
+        if (!one)
+            break;
+        st = apply_one(p, one);
+        drop(one);
+        TD_TRY(st);
+    }
+    td_params_touch(a->base.base.x.step.params);
+    return TD_OK;
+}
+
+static td_status end_group(peers *p)
+{
+    td__async *a = &p->base;
+    if (!a->post)
+        return TD_OK;
+    td__post_lock(a->post);
+    td_status st = td__async_order_end(&a->order);
+    td__post_unlock(a->post);
+    return st;
+}
+
+/* Of a part between meetings: a group for each step and one for the meeting, and all gradients of
+ * each other rank. */
+static bool fits(const td__sync_config *c, const td__async_part *p)
+{
+    uint64_t steps = p->to - p->from;
+    bool good = p->groups == steps + 1;
+    (void)c;
+    for (int r = 0; r < p->ranks; r++)
+        good = good && p->counts[r] == (r == p->rank ? 0 : steps);
+    return good;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
 static bool in_window(const peers *p)
 {
     uint64_t window = (uint64_t)td__sync_value(&p->base.base.base, "window");
@@ -210,7 +308,7 @@ static td_status applied(td__async *a, double lr)
     peers *p = (peers *)a;
     td__step_times *times = td__step_times_of(a->base.base.engine);
     uint64_t step = a->base.step;
-    bool near = false;
+    bool near = false, all;
     p->lr = lr;
     for (int r = 0; a->post && r < a->base.ranks; r++) {
         td__post_head h = {.kind = GRADIENT, .step = step, .number = p->heard[r]};
@@ -223,7 +321,8 @@ static td_status applied(td__async *a, double lr)
     times->plain_nbytes = times->sent_nbytes;
     td__post_bytes_release(p->own);
     p->own = NULL;
-    while (a->post && !near) {
+    TD_TRY(apply_group(p, &all));
+    while (a->post && all && !near) {
         TD_TRY(apply_all(p));
         td__post_lock(a->post);
         td_status st =
@@ -232,15 +331,26 @@ static td_status applied(td__async *a, double lr)
         td__post_unlock(a->post);
         TD_TRY(st);
     }
-    return TD_OK;
+    return end_group(p);
 }
 
 /* ---- The rule -------------------------------------------------------------------------------- */
 
 static td_status come(td__async *a)
 {
-    TD_TRY(apply_all((peers *)a));
+    bool all;
+    if (!a->again) {
+        TD_TRY(apply_group((peers *)a, &all));
+        if (all)
+            TD_TRY(apply_all((peers *)a));
+        TD_TRY(end_group((peers *)a));
+    }
     return td__local_merge(&a->base);
+}
+
+static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
+{
+    return td__async_check(c, j, w, fits);
 }
 
 static td_status create(td__sync *s)
@@ -307,11 +417,11 @@ static size_t exchange(const td__sync_sizes *z)
 const td__sync_ops td__sync_async_peer = {
     .name = "async-peer",
     .help = "asynchronous SGD without a server: gradients go to all ranks, applied on arrival",
-    .promise = "none on several ranks: gradients are applied in the order of arrival",
+    .promise = "on several ranks a function of the order of messages, replayable",
     .unplanned = "its ranks exchange messages at any time",
     .options = OPTIONS,
     .size = sizeof(peers),
-    .check = td__async_check,
+    .check = check,
     .traits = td__async_traits,
     .exchange = exchange,
     .create = create,
@@ -320,5 +430,6 @@ const td__sync_ops td__sync_async_peer = {
     .step = td__async_step,
     .meet = td__async_meet,
     .notes = td__async_notes,
+    .order = td__async_told,
     .abandon = td__async_abandon,
 };
