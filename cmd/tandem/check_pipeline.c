@@ -114,8 +114,8 @@ static int batches_of(const td__session *s, const td__pipeline_shape *shape)
     return own.end > own.begin ? own.end - own.begin : 1;
 }
 
-/* What books say of a pipeline with one chunk per stage that is emptied in each step; 0: it is none.
- */
+/* What books say of a pipeline with one chunk per stage that is emptied in each step; 0: of
+ * another. */
 static double gpipe_formula(const td__pipeline_shape *shape, int batches)
 {
     bool plain = shape->chunks == shape->stages && !shape->schedule->delay;

@@ -82,7 +82,8 @@ one_copy() {
     rm -rf copies
     python3 - "$1" <<'END' || fail "${*:2}: $(grep 'in one copy' out)"
 import re, sys
-found = re.findall(r"(\d+) of (\d+) lists of operations with values in one copy", open("out").read())
+text = open("out").read()
+found = re.findall(r"(\d+) of (\d+) lists of operations with values in one copy", text)
 assert found and all(int(n) > 0 for _, n in found), found
 assert all(int(d) == (int(n) if sys.argv[1] == "all" else 0) for d, n in found), found
 END
