@@ -49,6 +49,7 @@ same_plan "${pipeline[@]}" --set train.backend=far
 same_plan "${pipeline[@]}" --set parallel.schedule=pipedream-2bw
 same_plan 4 --parallel data=2,pipeline=2 --set parallel.schedule=zb-v --set parallel.zero=1
 same_plan 3 --parallel pipeline=3 --set parallel.schedule=interleaved
+same_plan 4 --parallel data=2,pipeline=2 --set parallel.zero=1 "${clip[@]}"
 same_plan 6 --parallel data=3,pipeline=2 # replicas with unlike numbers of micro-batches
 pieces=(--set parallel.tensor_pieces=2)
 same_plan 2 "${pieces[@]}" --set parallel.zero=1
