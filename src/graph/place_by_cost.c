@@ -1,14 +1,14 @@
 /* place_by_cost.c -- see place_by_cost.h.
  *
  * The cost of a node is its arithmetic and the memory that it writes. What is looked for are the
- * boundaries with which the largest stage is small and few bytes cross, and with which no stage
- * takes more memory than the mean and a layer. A first answer is found around the points where the
- * shares of the work are done: the node before which the fewest bytes cross, and from there by
- * moving boundaries one by one. Then a table over places and nodes has the best way to cut what is
- * in front of a node into so many places: all that are not worse than another in both, work of the
- * largest place and bytes. Where each place is a stage no cut is better than the table's; else
- * boundaries are moved from there, too: even places are not even stages. The first answer stays
- * unless another is better.
+ * boundaries with which the largest stage is small and few bytes cross, and no stage takes more
+ * memory than the mean and a layer, unless that made a stage much larger. A first answer is found
+ * around the points where the shares of the work are done: the node before which the fewest bytes
+ * cross, and from there by moving boundaries one by one. Then a table over places and nodes has the
+ * best ways to cut what is in front of a node into so many places: all that are not worse than
+ * another in both, work of the largest place and bytes. Where each place is a stage no cut is
+ * better than the table's; else boundaries are moved from there, too: even places are not even
+ * stages. The first answer stays unless another is better.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/place_by_cost.h"
@@ -25,8 +25,9 @@ static const double WINDOW = 0.3;
 /* What a stage may have more to do, in shares of the mean, for as many bytes less as the narrowest
  * boundary has. */
 static const double BYTES_WORTH = 0.03;
-/* What memory above the bound is worth, in shares of the bound: more than any work. */
-static const double MEMORY_WORTH = 1000;
+/* What a stage may have more to do, in shares of the mean, so that none is above the bound of
+ * memory. */
+static const double MEMORY_WORTH = 0.1;
 /* Bytes of a byte of params: with the gradient and two states of an optimizer. */
 static const double PARAM_BYTES = 4;
 
@@ -43,6 +44,7 @@ typedef struct work {
     double *acts;    /* (n + 1) bytes made before this node */
     double *memory;  /* (places) of the stages */
     int stages;
+    bool alone;       /* each place is a stage */
     double narrowest; /* bytes of the narrowest boundary; 0: none crosses anything */
     double bound;     /* bytes of a stage */
 } work;
@@ -135,11 +137,12 @@ static int stage_of(const td__stages *to, int place)
     return to->stage_of ? to->stage_of(to->user, place) : place;
 }
 
-/* Bytes of nodes [from, to) on a stage, with the micro-batches that 1f1b has under way there. */
+/* Bytes of nodes [from, to) on a stage, with the micro-batches that 1f1b has under way there; with
+ * several places all stages have about as many. */
 static double bytes_on(const work *w, int stage, int from, int to)
 {
     return PARAM_BYTES * (w->params[to] - w->params[from]) +
-           (w->stages - stage) * (w->acts[to] - w->acts[from]);
+           (w->alone ? w->stages - stage : w->stages) * (w->acts[to] - w->acts[from]);
 }
 
 static int begin_of(const work *w, int place)
@@ -161,9 +164,9 @@ static double badness(const work *w, const td__stages *to)
         memory = w->memory[s] > memory ? w->memory[s] : memory;
         bytes += k ? w->crosses[begin] : 0;
     }
-    double over = w->bound > 0 && memory > w->bound ? memory / w->bound - 1 : 0;
     return most * w->stages / w->before[w->n] +
-           (w->narrowest > 0 ? BYTES_WORTH * bytes / w->narrowest : 0) + MEMORY_WORTH * over;
+           (w->narrowest > 0 ? BYTES_WORTH * bytes / w->narrowest : 0) +
+           (memory > w->bound ? MEMORY_WORTH : 0);
 }
 
 /* The mean of the stages, and the layer that takes most: a cut that keeps to it is there. */
@@ -171,8 +174,11 @@ static void find_bounds(work *w, const td__stages *to)
 {
     double largest = 0;
     int last = w->begins[0];
-    for (int k = 0; k < to->places; k++)
+    w->alone = true;
+    for (int k = 0; k < to->places; k++) {
         w->stages = stage_of(to, k) >= w->stages ? stage_of(to, k) + 1 : w->stages;
+        w->alone = w->alone && stage_of(to, k) == k;
+    }
     for (int i = neighbour(w, last, 1);; last = i, i = neighbour(w, i, 1)) {
         int end = i < 0 ? w->n : i;
         double bytes = bytes_on(w, 0, last, end);
@@ -182,8 +188,8 @@ static void find_bounds(work *w, const td__stages *to)
         if (w->crosses[i] > 0 && (w->narrowest <= 0 || w->crosses[i] < w->narrowest))
             w->narrowest = w->crosses[i];
     }
-    w->bound = largest +
-               (PARAM_BYTES * w->params[w->n] + (w->stages + 1) / 2.0 * w->acts[w->n]) / w->stages;
+    double under_way = w->alone ? (w->stages + 1) / 2.0 : w->stages;
+    w->bound = largest + (PARAM_BYTES * w->params[w->n] + under_way * w->acts[w->n]) / w->stages;
 }
 
 static void even_out(work *w, const td__stages *to)
@@ -226,7 +232,7 @@ typedef struct table {
     way *ways;    /* (places + 1, n + 1, KEPT) */
     int *count;   /* (places + 1, n + 1) */
     double limit; /* what is not better is of no use */
-    bool alone;   /* each place is a stage: memory is bounded */
+    bool bounded; /* no stage is above the bound of memory */
 } table;
 
 static double worth(const table *t, const way *x)
@@ -274,7 +280,7 @@ static bool extend(const table *t, int k, int from, int to)
     size_t before = cell_of(t, k - 1, from);
     if (load * t->to->places / w->before[w->n] >= t->limit)
         return false; /* nor does any that begins earlier */
-    if (t->alone && bytes_on(w, k - 1, begin, t->layer[to]) > w->bound)
+    if (t->bounded && bytes_on(w, k - 1, begin, t->layer[to]) > w->bound)
         return false;
     for (int i = 0; i < t->count[before]; i++) {
         const way *x = &t->ways[before * KEPT + (size_t)i];
@@ -313,39 +319,47 @@ static bool fill(const table *t, work *w)
     return true;
 }
 
+/* The cut by the table, if it is better than that of w->begins, which is otherwise kept in
+ * `first`. */
+static void improve(const table *t, work *w, int *first)
+{
+    size_t nbytes = ((size_t)t->to->places + 1) * sizeof *first;
+    double was = badness(w, t->to);
+    memcpy(first, w->begins, nbytes);
+    memset(t->count, 0, cell_of(t, t->to->places + 1, 0) * sizeof *t->count);
+    if (!fill(t, w))
+        return;
+    even_out(w, t->to);
+    if (badness(w, t->to) >= was * (1 - 1e-9))
+        memcpy(w->begins, first, nbytes);
+}
+
 /* A better cut than that of w->begins, if there is one. */
 static td_status by_table(work *w, const td__stages *to)
 {
     enum { MOST = 1 << 22, LAYERS = 2048 }; /* ways; models of more layers do without */
-    double was = badness(w, to);
-    table t = {.w = w, .to = to, .alone = true, .limit = was};
-    for (int k = 0; k < to->places; k++)
-        t.alone = t.alone && stage_of(to, k) == k;
-    if (!t.alone) /* places that are even enough are a beginning */
-        t.limit = 4;
+    table t = {.w = w, .to = to};
     for (int i = w->begins[0]; i >= 0; i = neighbour(w, i, 1))
         t.n++;
-    size_t cells = ((size_t)to->places + 1) * ((size_t)t.n + 1);
+    size_t cells = cell_of(&t, to->places + 1, 0);
     if (cells * KEPT > MOST || t.n > LAYERS)
         return TD_OK;
     t.layer = td__calloc((size_t)t.n + 1, sizeof *t.layer);
     t.ways = td__calloc(cells * KEPT, sizeof *t.ways);
     t.count = td__calloc(cells, sizeof *t.count);
-    int *first = td__calloc((size_t)to->places + 1, sizeof *first);
+    int *first = td__calloc((size_t)to->places + 1, sizeof *first), n = 0;
     td_status st = t.layer && t.ways && t.count && first
                        ? TD_OK
                        : TD_FAIL(TD_ENOMEM, "no memory to place %d nodes", w->n);
-    if (!st) {
-        int n = 0;
-        for (int i = w->begins[0]; i >= 0; i = neighbour(w, i, 1))
-            t.layer[n++] = i;
+    for (int i = w->begins[0]; !st && i >= 0; i = neighbour(w, i, 1))
+        t.layer[n++] = i;
+    if (!st)
         t.layer[n] = w->n;
-        memcpy(first, w->begins, ((size_t)to->places + 1) * sizeof *first);
-        if (fill(&t, w)) {
-            even_out(w, to);
-            if (badness(w, to) >= was * (1 - 1e-9))
-                memcpy(w->begins, first, ((size_t)to->places + 1) * sizeof *first);
-        }
+    for (int bounded = 0; !st && bounded <= w->alone; bounded++) {
+        t.bounded = bounded;
+        /* With several places a stage, places that are even enough are a beginning. */
+        t.limit = w->alone ? badness(w, to) : 4;
+        improve(&t, w, first);
     }
     td__free(t.layer);
     td__free(t.ways);
