@@ -114,8 +114,8 @@ static int batches_of(const td__session *s, const td__pipeline_shape *shape)
     return own.end > own.begin ? own.end - own.begin : 1;
 }
 
-/* What books say of a pipeline with one chunk per stage that is emptied in each step; 0: it is none.
- */
+/* What books say of a pipeline with one chunk per stage that is emptied in each step; 0: of
+ * another. */
 static double gpipe_formula(const td__pipeline_shape *shape, int batches)
 {
     bool plain = shape->chunks == shape->stages && !shape->schedule->delay;
@@ -130,6 +130,8 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
     int *slots = NULL, batches = batches_of(s, shape), all = td__trainer_micro_batches(s->trainer);
     td_device *device = td__params_device(td__trainer_params(s->trainer));
     td__plan_end end = {.clips = s->opts.optim.clip_norm > 0,
+                        .shares = s->opts.sync.zero > 0,
+                        .params = td_params_count(td__trainer_params(s->trainer)),
                         .in_order = s->opts.sync.in_order != 0};
     end.direct =
         c->shared && td__direct_opens(device) &&

@@ -28,7 +28,9 @@ TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, int ranks, boo
 
 /* How a step ends. */
 typedef struct td__plan_end {
-    bool clips;    /* gradients are clipped by the norm of all of them */
+    bool clips;    /* gradients are clipped by the norm of all of them, */
+    bool shares;   /* of which replicas of a stage update some each */
+    int params;    /* so many: one square of each is added up */
     bool in_order; /* stages update one after the other */
     bool direct;   /* messages are put where they are read before the next run (direct.h) */
 } td__plan_end;

@@ -18,6 +18,8 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
                            td__pipeline_planned *n)
 {
     td__plan_end end = {.clips = td__optim_clips(p->base.x.step.optimizer),
+                        .shares = p->base.x.config->zero > 0,
+                        .params = p->params,
                         .in_order = p->base.x.config->in_order != 0,
                         .direct = direct};
     TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, p->costs,

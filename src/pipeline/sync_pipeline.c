@@ -72,6 +72,7 @@ static td_status sum_squares(void *user, double *squares, size_t n)
 {
     td__pipeline_rule *p = user;
     const td_params *ps = p->base.x.step.params;
+    TD_ASSERT((int)n == p->params, "%zu squares, and %d are planned", n, p->params);
     TD_TRY(td_allreduce(p->channels.pipeline, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL));
     if (!td__pipeline_shares_states(p))
         return TD_OK;
@@ -257,6 +258,7 @@ static td_status create(td__sync *s)
     p->mesh = p->shape.mesh;
     p->schedule = p->shape.schedule;
     p->chunks = p->shape.chunks;
+    p->params = td_params_count(s->x.step.params);
     TD_TRY(make_parts(p, &p->shape));
     TD_TRY(make_inner(p));
     TD_TRY(make_runners(p));

@@ -50,6 +50,7 @@ typedef struct td__pipeline_rule {
     uint64_t sent;
     td__measure *measure;
     td__pipeline_report report;
+    int params;                   /* of the model, and states */
     uint64_t lists, direct_lists; /* that were run; of them, those with direct messages */
     int ran;                      /* micro-batches of the last list that was run; 0: none */
     const td__pipeline_planned

@@ -366,9 +366,13 @@ static td_status add_end(builder *b, int role)
             TD_TRY(add_sum(b, role, c, b->index[run_of(b, c, TD_RUN_WEIGHT, last)], &norm));
     if (b->o->norm && b->o->at.stages > 1) {
         td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
-        op.nbytes = sizeof(double);
+        op.nbytes = b->o->norm;
         op.after[0] = b->p->roles[role].ops ? b->s->n[role] - 1 : TD__PLAN_NONE;
         TD_TRY(td__plan_add(b->p, role, &op, &norm));
+        op.axis = TD_AXIS_DATA;
+        op.after[0] = norm;
+        if (b->o->norm_shared)
+            TD_TRY(td__plan_add(b->p, role, &op, &norm));
     }
     TD_TRY(add_turn(b, role, TD_PLAN_RECV, TD__PLAN_NONE, &turn));
     for (int c = 0; c < b->o->at.chunks; c++)

@@ -31,7 +31,8 @@ typedef struct td__pipeline_opts {
     const td__chunk_edge *edges;
     int n_edges;
     const uint64_t *grads; /* (chunks) bytes of the gradients of each */
-    bool norm;             /* updates wait for a number that all stages add up: clipping */
+    uint64_t norm;         /* updates wait for so many bytes of numbers that all stages add up, */
+    bool norm_shared;      /* and the replicas of each: clipping */
     bool in_order;         /* a stage updates after the one before it has */
     bool direct;           /* a run waits for the sends of the one before it */
     double update;         /* seconds of an update */

@@ -49,6 +49,7 @@ same_plan "${pipeline[@]}" --set train.backend=far
 same_plan "${pipeline[@]}" --set parallel.schedule=pipedream-2bw
 same_plan 4 --parallel data=2,pipeline=2 --set parallel.schedule=zb-v --set parallel.zero=1
 same_plan 3 --parallel pipeline=3 --set parallel.schedule=interleaved
+same_plan 4 --parallel data=2,pipeline=2 --set parallel.zero=1 "${clip[@]}"
 same_plan 6 --parallel data=3,pipeline=2 # replicas with unlike numbers of micro-batches
 pieces=(--set parallel.tensor_pieces=2)
 same_plan 2 "${pieces[@]}" --set parallel.zero=1
@@ -82,7 +83,8 @@ one_copy() {
     rm -rf copies
     python3 - "$1" <<'END' || fail "${*:2}: $(grep 'in one copy' out)"
 import re, sys
-found = re.findall(r"(\d+) of (\d+) lists of operations with values in one copy", open("out").read())
+text = open("out").read()
+found = re.findall(r"(\d+) of (\d+) lists of operations with values in one copy", text)
 assert found and all(int(n) > 0 for _, n in found), found
 assert all(int(d) == (int(n) if sys.argv[1] == "all" else 0) for d, n in found), found
 END

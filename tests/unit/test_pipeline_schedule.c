@@ -271,6 +271,37 @@ TEST(costs_make_schedules_shorter)
     }
 }
 
+/* The norm of all stages, and where replicas update some params each, of these. */
+TEST(updates_wait_for_the_norm)
+{
+    td__chunk_edge edges[4 * MOST_CHUNKS];
+    const td__schedule_def *d;
+    CHECK_OK(td__schedule_find("1f1b", &d));
+    int n = edges_of(2, PLAIN, edges);
+    for (int shared = 0; shared < 2; shared++) {
+        td__plan *p;
+        int sums[TD_AXES] = {0}, last = TD__PLAN_NONE;
+        td__pipeline_opts o = opts_of(d, 2, 1, 4, edges, n, NULL);
+        o.mesh.size[TD_AXIS_DATA] = 2;
+        o.norm = 48;
+        o.norm_shared = shared;
+        CHECK_OK(td__pipeline_plan(&o, &p, NULL));
+        CHECK_OK(td__plan_check(p));
+        for (int i = 0; i < p->roles[1].n; i++) {
+            const td__plan_op *op = &p->roles[1].ops[i];
+            if (op->kind == TD_PLAN_COLL && op->nbytes == 48) {
+                sums[op->axis]++;
+                last = i;
+            }
+            if (op->kind == TD_PLAN_UPDATE)
+                CHECK_EQ_INT(op->after[0], last);
+        }
+        CHECK_EQ_INT(sums[TD_AXIS_PIPELINE], 1);
+        CHECK_EQ_INT(sums[TD_AXIS_DATA], shared);
+        td__plan_destroy(p);
+    }
+}
+
 TEST(memory_is_that_of_the_papers)
 {
     static const struct {
@@ -396,6 +427,7 @@ int main(void)
         cmocka_unit_test(bubbles_are_those_of_the_papers),
         cmocka_unit_test(tied_weights_do_not_hold_up_a_pipeline),
         cmocka_unit_test(costs_make_schedules_shorter),
+        cmocka_unit_test(updates_wait_for_the_norm),
         cmocka_unit_test(memory_is_that_of_the_papers),
         cmocka_unit_test(pipelines_that_flow_are_filled_once),
         cmocka_unit_test(what_does_not_fit_is_refused),

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
+#include "graph/cost.h"
 #include "graph/cut.h"
 #include "graph/phases.h"
 #include "graph/place_by_cost.h"
@@ -322,6 +324,127 @@ TEST(stages_are_even_where_places_are_not)
     }
 }
 
+/* ---- By the table: against all cuts ---------------------------------------------------------- */
+
+enum { CHAIN = 9 };
+
+/* Layers of unlike work and width, some of which are read twice. */
+static td_graph *build_chain(uint64_t seed, td_node *layer[CHAIN], td_node **loss)
+{
+    td__rng_key key = {.seed = seed};
+    td_graph *g;
+    CHECK_OK(td_graph_create(&g));
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(16, 24));
+    for (int i = 0; i < CHAIN; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "fc%d", i);
+        layer[i] = td_nn_linear(g, name, x, 4 + (int)(td__rng_u32(&key, (uint64_t)i) % 60), NULL);
+        x = td_relu(g, layer[i]);
+    }
+    *loss = td_mean(g, td_square(g, x), NULL, 0, false);
+    CHECK_OK(td_graph_status(g));
+    return g;
+}
+
+/* Of layers [0, CHAIN): work of the largest place, and bytes that cross. Nodes of a layer follow
+ * it. */
+static void look_at(td_graph *g, td_node *const layer[CHAIN], const int *place, int places,
+                    double *most, double *bytes)
+{
+    double load[4] = {0};
+    for (int i = 0; i < g->n_nodes; i++) {
+        int k = 0;
+        while (k + 1 < CHAIN && layer[k + 1]->id <= i)
+            k++;
+        load[place[k]] += td__is_leaf(g->nodes[i]) ? 0 : td__node_work(g, i);
+    }
+    *most = *bytes = 0;
+    for (int p = 0; p < places; p++)
+        *most = load[p] > *most ? load[p] : *most;
+    for (int k = 1; k < CHAIN; k++)
+        if (place[k] != place[k - 1])
+            *bytes += (double)td_shape_count(&layer[k - 1]->out[0].shape) * 4;
+}
+
+static double narrowest_of(td_node *const layer[CHAIN])
+{
+    double least = 0;
+    for (int k = 0; k + 1 < CHAIN; k++) {
+        double bytes = (double)td_shape_count(&layer[k]->out[0].shape) * 4;
+        least = !k || bytes < least ? bytes : least;
+    }
+    return least;
+}
+
+/* The trade that place_by_cost.c makes between the two. */
+static double worth_of(td_graph *g, td_node *const layer[CHAIN], const int *place, int places)
+{
+    double most, bytes, all, none;
+    static const int ONE[CHAIN];
+    look_at(g, layer, place, places, &most, &bytes);
+    look_at(g, layer, ONE, 1, &all, &none);
+    return most * places / all + 0.03 * bytes / narrowest_of(layer);
+}
+
+TEST(no_cut_is_better_than_the_one_by_cost)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        int places = 2 + (int)(seed % 3), got[CHAIN], tried = 0;
+        td_node *layer[CHAIN], *loss;
+        td_graph *g = build_chain(seed, layer, &loss);
+        CHECK_OK(td__graph_place_by_cost(g, loss, &(td__stages){.places = places}));
+        for (int k = 0; k < CHAIN; k++)
+            got[k] = layer[k]->place;
+        double ours = worth_of(g, layer, got, places), best = ours;
+        for (int cuts = 0; cuts < 1 << (CHAIN - 1); cuts++) {
+            int place[CHAIN] = {0};
+            for (int k = 1; k < CHAIN; k++)
+                place[k] = place[k - 1] + (cuts >> (k - 1) & 1);
+            if (place[CHAIN - 1] != places - 1)
+                continue;
+            double w = worth_of(g, layer, place, places);
+            best = w < best ? w : best;
+            tried++;
+        }
+        CHECK(tried >= CHAIN - 1 && ours <= best * (1 + 1e-6),
+              "seed %llu, %d places: %g, and there is a cut of %g", (unsigned long long)seed,
+              places, ours, best);
+        td_graph_destroy(g);
+    }
+}
+
+/* Where the largest stage is one layer, and the others are cut where few bytes cross: not so that
+ * one of them has the params of nearly all. */
+TEST(no_stage_has_more_memory_than_the_mean_and_a_layer)
+{
+    enum { WIDTH = 256, ROWS = 2, WORK = 150, PLACES = 3 };
+    const double matrix = 4.0 * WIDTH * WIDTH, row = 4.0 * ROWS * WIDTH;
+    td_graph *g;
+    double bytes[PLACES] = {0}, all = 0;
+    CHECK_OK(td_graph_create(&g));
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(ROWS, WIDTH));
+    for (int i = 0; i < CHAIN; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "fc%d", i);
+        x = td_nn_linear(g, name, x, i == CHAIN - 2 ? 3 * WIDTH / 4 : WIDTH, NULL);
+        for (int k = 0; !i && k < WORK; k++)
+            x = td_tanh(g, x);
+    }
+    td_node *loss = td_mean(g, td_square(g, x), NULL, 0, false);
+    CHECK_OK(td__graph_place_by_cost(g, loss, &(td__stages){.places = PLACES}));
+    for (int i = 0; i < g->n_nodes; i++) {
+        const td_node *n = g->nodes[i];
+        double size = (double)td_shape_count(&n->out[0].shape) * 4;
+        size *= n->op == TD_OP_PARAM ? 4 : td__is_leaf(n) ? 0 : PLACES - n->place;
+        bytes[n->place] += size;
+        all += size;
+    }
+    for (int s = 0; s < PLACES; s++)
+        CHECK(bytes[s] <= 1.05 * (all / PLACES + 4 * matrix + PLACES * WORK * row),
+              "stage %d has %g of %g bytes", s, bytes[s], all);
+    td_graph_destroy(g);
+}
+
 /* Layers a, b, c, d in a row. */
 static td_graph *build_row(td_node *layer[4])
 {
@@ -444,6 +567,8 @@ int main(void)
         cmocka_unit_test(tied_weights_have_one_owner),
         cmocka_unit_test(values_against_the_order_are_refused),
         cmocka_unit_test(places_do_not_depend_on_rows),
+        cmocka_unit_test(no_cut_is_better_than_the_one_by_cost),
+        cmocka_unit_test(no_stage_has_more_memory_than_the_mean_and_a_layer),
         cmocka_unit_test(stages_are_even_where_places_are_not),
         cmocka_unit_test(places_by_layers),
         cmocka_unit_test(places_by_wish),
