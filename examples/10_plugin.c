@@ -105,17 +105,9 @@ static const td_plugin_sync SYNCS[] = {
 
 const td_plugin *td_plugin_get(void)
 {
-    static const td_plugin P = {TD_PLUGIN_HEAD,
-                                .name = "example",
-                                .layers = LAYERS,
-                                .n_layers = 1,
-                                .losses = LOSSES,
-                                .n_losses = 1,
-                                .metrics = METRICS,
-                                .n_metrics = 1,
-                                .maps = MAPS,
-                                .n_maps = 1,
-                                .syncs = SYNCS,
-                                .n_syncs = 2};
+    static const td_plugin P = {TD_PLUGIN_HEAD,     .name = "example", .layers = LAYERS,
+                                .n_layers = 1,      .losses = LOSSES,  .n_losses = 1,
+                                .metrics = METRICS, .n_metrics = 1,    .maps = MAPS,
+                                .n_maps = 1,        .syncs = SYNCS,    .n_syncs = 2};
     return &P;
 }

@@ -64,4 +64,4 @@ log: {tensorboard: false, report: false}
 YAML
 run 0 "$tandem" train digits.yaml --run-dir digits
 run 2 "$tandem" generate digits
-has 'this model was trained on digits data; text needs a model trained with data.source: text, or tokens'
+has 'this model was trained on digits data; text needs a model trained with data.source: text, or'

@@ -112,8 +112,8 @@ wrong 'n_layers is not the number of its layers' --set plugin.files=[no_list.so]
 wrong 'one of its layers has no name, or no build' --set plugin.files=[no_function.so]
 wrong 'one of its maps has no name, or no apply' --set plugin.files=[no_name.so]
 wrong 'n_layers is not the number of its layers' --set plugin.files=[negative.so]
-# Structs grow: a list is walked by the size that the plug-in gives. As an older one, whose td_plugin
-# ends before what is new, as one of a later version, and without sizes.
+# Structs grow: a list is walked by the size that the plug-in gives. One of a later version, and one
+# without sizes.
 sed 's/TD_PLUGIN_HEAD,/TD_PLUGIN_HEAD, SIZES/' "$source/examples/10_plugin.c" >sizes.c
 sized() { # NAME SIZES
     cc -shared -fPIC -Wno-override-init -I "$source/include" "-DSIZES=$2" sizes.c -o "$1.so" ||

@@ -94,8 +94,8 @@ TEST(windows_of_new_rows_reach_the_last_row)
     check_tmpdir_remove();
 }
 
-/* Windows do not run over rows that data.missing: drop leaves out, except in runs of older versions,
- * whose preprocessing does not say so. */
+/* Windows do not run over rows that data.missing: drop leaves out, except in runs of older
+ * versions, whose preprocessing does not say so. */
 TEST(windows_end_at_gaps)
 {
     static const char ROWS[] = "u,v,y\n0,0,0\n1,1,1\n2,2,2\n3,,3\n4,4,4\n5,5,5\n6,6,6\n7,7,7\n"

@@ -121,7 +121,7 @@ static int64_t groups_of(const td__field *f)
     return f->shape.dim[0] ? td_shape_count(&f->shape) / f->shape.dim[0] : 0;
 }
 
-/* The state with room for its groups, which neighbours share, or which follow each other in rows. */
+/* The state with room for its groups: of neighbours, or in rows, which repeat them. */
 static td_status prepare(td__map *m, int64_t groups, bool in_rows, state **out)
 {
     int64_t count = td_shape_count(&m->in.shape);

@@ -166,7 +166,8 @@ def main():
         "labels": plain(LabelEncoder().fit_transform(train["kind"])),
         "ids": {"train": plain(ids.transform(train[["city"]]) + 1),
                 "new": plain(ids.transform(new[["city"]]) + 1)},
-        "missing": missing(train, new), "in_order": in_order(), "bins": bins(train), "folds": folds(),
+        "missing": missing(train, new), "in_order": in_order(),
+        "bins": bins(train), "folds": folds(),
         "windows": windows(),
     }
     (HERE / "expected.json").write_text(
