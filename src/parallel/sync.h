@@ -78,7 +78,7 @@ typedef struct td__sync_config {
      * metrics.jsonl, to apply pushes in the order of that run. */
     int servers;
     const char *replay;
-    bool tables; /* the model has tables on them */
+    bool tables;  /* the model has tables on them */
     int replicas; /* 1: every server keeps a copy of the others' shards too */
     /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
      * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule
