@@ -241,16 +241,23 @@ static td_status ask_all(td__ps_tables *t, td__rows_verb verb, uint64_t step)
     return TD_OK;
 }
 
-td_status td__ps_tables_save(td__ps_tables *t, uint64_t step)
+static td_status clear(void *user)
 {
-    if (!t)
-        return TD_OK;
+    td__ps_tables *t = user;
     for (int k = 0; k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         memset(b->values, 0, b->most * b->width * sizeof *b->values);
         TD_TRY(td_params_write(t->x->step.params, b->offset, b->most * b->width, b->values));
     }
     td_params_touch(t->x->step.params);
+    return TD_OK;
+}
+
+td_status td__ps_tables_save(td__ps_tables *t, uint64_t step)
+{
+    if (!t)
+        return TD_OK;
+    TD_TRY(clear(t));
     return *t->folder ? ask_all(t, TD__ROWS_SAVE, step) : TD_OK;
 }
 
@@ -387,7 +394,7 @@ static td_status look_up_here(td__ps_tables *t)
     td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
     if (!l)
         return TD_FAIL(TD_EINVAL, "tables on servers are for models of job files");
-    *l = (td__model_lookup){.user = t, .rows = lookup};
+    *l = (td__model_lookup){.user = t, .rows = lookup, .clear = clear};
     return TD_OK;
 }
 
