@@ -297,6 +297,7 @@ td_status td__session_check_tensor(td__session *s)
 
 void td__session_fini(td__session *s)
 {
+    td__ps_tables_destroy(s->tables);
     td__trainer_destroy(s->trainer);
     td__distribute_close(s->distribution);
     td__data_close(s->data);
@@ -425,6 +426,26 @@ static td_status load_weights(td__session *s, const char *run, const char *which
     return st;
 }
 
+/* Rows of tables lie beside the checkpoints, and are those of the same step. */
+static td_status read_tables(td__session *s, const td__checkpoint_info *info)
+{
+    char dir[TD__PATH];
+    td__sync_ctx x = {.optim = &s->opts.optim,
+                      .rows = td__trainer_micro_batch_rows(s->trainer),
+                      .step = {.set = td__trainer_train_set(s->trainer),
+                               .params = td__trainer_params(s->trainer),
+                               .program = td__trainer_program(s->trainer)}};
+    if (!td__job_has_tables(s->job))
+        return TD_OK;
+    for (int p = TD_PART_COUNT - 1; p >= 0 && !x.data; p--)
+        x.data = td__data_part(s->data, (td__part)p);
+    snprintf(dir, sizeof dir, "%s", info->path);
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        *slash = '\0';
+    return td__ps_tables_read(&x, slash ? dir : ".", info->state.step, &s->tables);
+}
+
 td_status td__session_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
                               const char *which, td__checkpoint_info *info)
 {
@@ -442,7 +463,10 @@ td_status td__session_trained(td__session *s, const char *path, const char *cons
     s->opts.checkpoint_dir = NULL;
     s->opts.blank = s->opts.untrained = true;
     TD_TRY(td__session_trainer(s));
-    return s->elsewhere ? TD_OK : load_weights(s, own ? path : run, which, info);
+    if (s->elsewhere)
+        return TD_OK;
+    TD_TRY(load_weights(s, own ? path : run, which, info));
+    return read_tables(s, info);
 }
 
 td_status td__session_part(const td__session *s, const char *name, td__part *part,

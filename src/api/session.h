@@ -9,6 +9,7 @@
 #include "fault/faults.h"
 #include "job/job.h"
 #include "parallel/distribute/distribute.h"
+#include "ps/tables.h"
 #include "run/run_dir.h"
 #include "train/trainer.h"
 
@@ -24,15 +25,16 @@ typedef struct td__session {
     td__distribution *distribution; /* of rank 0's data; NULL: every rank has its own */
     td__model model;
     td__trainer *trainer;
-    td__train_opts opts; /* the job's; may be changed before td__session_trainer */
-    int threads;         /* compute threads; 0: as the job says */
-    bool scaled;         /* opts follow from the number of ranks, where the job says so */
-    bool of_run;         /* the job file was found in a folder: nobody has named it */
-    char digest[65];     /* of the job */
-    const char *input;   /* new samples in the place of the test part; NULL: none */
-    bool input_labelled; /* they must have labels */
-    bool elsewhere;      /* of a trained model: its weights are used where they are, none loaded */
-    bool sample_only;    /* of a trained model: no data but one sample to fill in, its test part */
+    td__ps_tables *tables; /* of a trained model: rows on servers, read from files; NULL: none */
+    td__train_opts opts;   /* the job's; may be changed before td__session_trainer */
+    int threads;           /* compute threads; 0: as the job says */
+    bool scaled;           /* opts follow from the number of ranks, where the job says so */
+    bool of_run;           /* the job file was found in a folder: nobody has named it */
+    char digest[65];       /* of the job */
+    const char *input;     /* new samples in the place of the test part; NULL: none */
+    bool input_labelled;   /* they must have labels */
+    bool elsewhere;   /* of a trained model: its weights are used where they are, none loaded */
+    bool sample_only; /* of a trained model: no data but one sample to fill in, its test part */
     td_dataset *given[TD_PART_COUNT]; /* of data.source: memory; own references, NULL: none */
     td__fit *fit; /* what a checkpoint says of the data; NULL: it is measured on the train part */
     /* Told how far rank 0's data have got on their way to the others; may be NULL. */

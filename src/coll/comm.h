@@ -32,8 +32,8 @@ struct td__comm_guard {
 /* From now on; g is borrowed, NULL: nobody is asked. Between calls. */
 void td__comm_set_guard(td_comm *c, td__comm_guard *g);
 
-/* vigil.h: from now on, who a call of this comm waits for is to answer the watchdog; begin and end a
- * wait for all its other ranks that is no call. Has it ended because one did not answer? */
+/* vigil.h: from now on, who a call of this comm waits for is to answer the watchdog; begin and end
+ * a wait for all its other ranks that is no call. Has it ended because one did not answer? */
 void td__comm_keep_vigil(td_comm *c);
 void td__comm_await(td_comm *c, bool begins);
 bool td__comm_unanswered(td_comm *c);

@@ -1,12 +1,12 @@
 /* vigil.h -- waits that last as long as the other side is there to answer: what the watchdog keeps,
  * and how it looks at them.
  *
- * A rank of a link (parallel/links.h) may wait for long with nothing wrong: the other side computes,
- * validates, serves others. But a process that is stopped, or whose host cannot be reached, is not
- * dead to its connections, and such a wait would have no end. So the comm keeps vigil
- * (td__comm_keep_vigil): while this rank waits on it, those that it waits for are asked for an
- * answer now and then, which the watchdog of any process gives that runs (watchdog.h). When one has
- * given none for most of the timeout of a call, the comm ends with TD_ETIMEDOUT and names it. */
+ * A rank of a link (parallel/links.h) may wait for long with nothing wrong: the other side
+ * computes, validates, serves others. But a process that is stopped, or whose host cannot be
+ * reached, is not dead to its connections, and such a wait would have no end. So the comm keeps
+ * vigil (td__comm_keep_vigil): while this rank waits on it, those that it waits for are asked for
+ * an answer now and then, which the watchdog of any process gives that runs (watchdog.h). When one
+ * gave none for most of the timeout of a call, the comm ends with TD_ETIMEDOUT and names it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_VIGIL_H
 #define TD_COLL_VIGIL_H
@@ -72,7 +72,7 @@ struct td__watchdog {
     uint64_t meeting_ns, meeting_report_ns; /* since when; how long until the next report */
 };
 
-/* With the lock held. Is a comm that keeps vigil to be judged now? Then *s has what it waits for. */
+/* With the lock held. Is a comm that keeps vigil to be judged now? Then *s is what it waits for. */
 bool td__vigil_look(td__watch *w, uint64_t now, td__stall *s);
 /* Were the answers there? The lock is released for a while. */
 void td__vigil_judge(td__watchdog *m, const td__stall_world *world, const td__stall *s);

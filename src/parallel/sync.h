@@ -79,7 +79,7 @@ typedef struct td__sync_config {
     /* A metrics.jsonl, to apply pushes, or messages of ranks that are not in step, in the order of
      * that run. */
     const char *replay;
-    bool tables; /* the model has tables on them */
+    bool tables;  /* the model has tables on them */
     int replicas; /* 1: every server keeps a copy of the others' shards too */
     /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
      * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule

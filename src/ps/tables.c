@@ -153,6 +153,9 @@ static td_status lookup(void *user, const td__batch *batch, bool train, const td
 {
     td__ps_tables *t = user;
     td__rows_ahead *ahead = train ? t->ahead : NULL;
+    if (t->unread)
+        TD_TRY(td__rows_load(t, t->unread));
+    t->unread = 0;
     t->batch = *batch;
     TD_TRY(td__rows_ahead_wait(t->ahead));
     for (int k = 0; k < t->n; k++) {
@@ -238,16 +241,23 @@ static td_status ask_all(td__ps_tables *t, td__rows_verb verb, uint64_t step)
     return TD_OK;
 }
 
-td_status td__ps_tables_save(td__ps_tables *t, uint64_t step)
+static td_status clear(void *user)
 {
-    if (!t)
-        return TD_OK;
+    td__ps_tables *t = user;
     for (int k = 0; k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         memset(b->values, 0, b->most * b->width * sizeof *b->values);
         TD_TRY(td_params_write(t->x->step.params, b->offset, b->most * b->width, b->values));
     }
     td_params_touch(t->x->step.params);
+    return TD_OK;
+}
+
+td_status td__ps_tables_save(td__ps_tables *t, uint64_t step)
+{
+    if (!t)
+        return TD_OK;
+    TD_TRY(clear(t));
     return *t->folder ? ask_all(t, TD__ROWS_SAVE, step) : TD_OK;
 }
 
@@ -260,7 +270,7 @@ td_status td__ps_tables_load(td__ps_tables *t, uint64_t step)
 
 td_status td__rows_hold(td__ps_tables *t, td__ps_table *b, const td__id_table_opts *o)
 {
-    b->kept = td__calloc((size_t)(t->ranks - t->servers), sizeof *b->kept);
+    b->kept = td__calloc((size_t)(t->ranks - t->servers) + 1, sizeof *b->kept);
     if (!b->kept)
         return TD_FAIL(TD_ENOMEM, "no memory for gradients of %d workers", t->ranks - t->servers);
     return td__id_table_create(o, &b->rows);
@@ -379,6 +389,15 @@ static td_status check_sparse(const td__sync_ctx *x, const td__model_facts *fact
     return TD_OK;
 }
 
+static td_status look_up_here(td__ps_tables *t)
+{
+    td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
+    if (!l)
+        return TD_FAIL(TD_EINVAL, "tables on servers are for models of job files");
+    *l = (td__model_lookup){.user = t, .rows = lookup, .clear = clear};
+    return TD_OK;
+}
+
 static td_status make(td__ps_tables *t, const td__model_facts *facts)
 {
     for (int k = 0; k < t->n; k++)
@@ -390,11 +409,7 @@ static td_status make(td__ps_tables *t, const td__model_facts *facts)
         ahead = ahead || t->at[k].is.ahead;
     if (ahead && t->server < 0 && !t->together && t->x->host.sample)
         TD_TRY(td__rows_ahead_create(t, &t->ahead));
-    td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
-    if (!l)
-        return TD_FAIL(TD_EINVAL, "tables on servers are for models of job files");
-    *l = (td__model_lookup){.user = t, .rows = lookup};
-    return TD_OK;
+    return look_up_here(t);
 }
 
 td_status td__rows_create(td_comm *comm, int servers, int n, td__ps_tables **out)
@@ -403,7 +418,8 @@ td_status td__rows_create(td_comm *comm, int servers, int n, td__ps_tables **out
     td__ps_tables *t = td__calloc(1, sizeof *t);
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for tables");
-    *t = (td__ps_tables){.rank = td_comm_rank(comm), .ranks = td_comm_size(comm), .n = n};
+    *t = (td__ps_tables){
+        .rank = comm ? td_comm_rank(comm) : 0, .ranks = comm ? td_comm_size(comm) : 1, .n = n};
     t->servers = servers;
     t->server = t->rank < servers ? t->rank : -1;
     pthread_mutex_init(&t->lock, NULL);
@@ -438,6 +454,38 @@ td_status td__ps_tables_create(const td__sync_ctx *x, int servers, bool together
     t->x = x;
     t->together = together;
     td_status st = make(t, &facts);
+    if (st) {
+        td__ps_tables_destroy(t);
+        return st;
+    }
+    *out = t;
+    return TD_OK;
+}
+
+static td_status make_read(td__ps_tables *t, const td__model_facts *facts, const char *dir)
+{
+    if (snprintf(t->folder, sizeof t->folder, "%s/tables", dir) >= (int)sizeof t->folder)
+        return TD_FAIL(TD_EINVAL, "the path of checkpoints is too long for tables: %s", dir);
+    for (int k = 0; k < t->n; k++)
+        TD_TRY(make_table(t, &facts->table[k], &t->at[k]));
+    return look_up_here(t);
+}
+
+td_status td__ps_tables_read(const td__sync_ctx *x, const char *checkpoint_dir, uint64_t step,
+                             td__ps_tables **out)
+{
+    td__model_facts facts;
+    const td_program *program;
+    td__ps_tables *t;
+    *out = NULL;
+    TD_TRY(td__micro_batch_program(x->step.set, x->rows, &program, &facts));
+    if (!facts.n_tables)
+        return TD_OK;
+    TD_TRY(td__rows_create(NULL, 1, facts.n_tables, &t));
+    t->own = *x;
+    t->x = &t->own;
+    t->unread = step;
+    td_status st = make_read(t, &facts, checkpoint_dir);
     if (st) {
         td__ps_tables_destroy(t);
         return st;

@@ -34,6 +34,12 @@ TD_NODISCARD td_status td__ps_tables_create(const td__sync_ctx *x, int servers, 
                                             td__ps_tables **out);
 void td__ps_tables_destroy(td__ps_tables *t); /* NULL is allowed, for all */
 
+/* Without servers, of a model that is trained: this process has all rows, of the files that belong
+ * to the checkpoint of `step` in checkpoint_dir, which are read when the first batch is run. Of x:
+ * optim, data, rows, and of step: set, params, program. *out is NULL if the model has none. */
+TD_NODISCARD td_status td__ps_tables_read(const td__sync_ctx *x, const char *checkpoint_dir,
+                                          uint64_t step, td__ps_tables **out);
+
 /* This rank has failed: nobody is to wait for it. */
 void td__ps_tables_abandon(td__ps_tables *t, const char *why);
 

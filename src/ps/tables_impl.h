@@ -87,6 +87,8 @@ struct td__ps_tables {
     bool keeps_old;               /* old files that cannot be removed, as was said */
     uint64_t saved;               /* files of this server so far */
     char folder[TD__TABLES_PATH]; /* of files, as server 0 knows it; "": none */
+    td__sync_ctx own;             /* x, where tables are only read */
+    uint64_t unread;              /* the step whose files are to be read; 0: none */
 };
 
 static inline int td__rows_owner(const td__ps_tables *t, int64_t id)
@@ -112,9 +114,9 @@ void td__rows_serve_stop(td__ps_tables *t);
 TD_NODISCARD td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n,
                                      bool train, float *out);
 /* tables.c: n tables between the ranks of comm, of which the first `servers` hold rows; the caller
- * fills in `at` (width, most), makes what clients (td__rows_client) and servers (td__rows_hold) need
- * of each, and opens them: lanes, and the servers' threads. Training (td__ps_tables_create) and the
- * benchmark (bench/ps/rows.c) both begin so. td__rows_open is collective. */
+ * fills in `at` (width, most), makes what clients (td__rows_client) and servers (td__rows_hold)
+ * need of each, and opens them: lanes, and the servers' threads. Training (td__ps_tables_create)
+ * and the benchmark (bench/ps/rows.c) both begin so. td__rows_open is collective. */
 TD_NODISCARD td_status td__rows_create(td_comm *comm, int servers, int n, td__ps_tables **out);
 TD_NODISCARD td_status td__rows_hold(td__ps_tables *t, td__ps_table *b, const td__id_table_opts *o);
 TD_NODISCARD td_status td__rows_open(td__ps_tables *t, td_comm *comm);

@@ -422,6 +422,12 @@ static td_status make_runners(td__micro_batch_set *s, int thread)
     return TD_OK;
 }
 
+td_status td__micro_batch_clear_rows(td__micro_batch_set *s)
+{
+    const td__model_lookup *l = s->o.model.lookup;
+    return l && l->clear ? l->clear(l->user) : TD_OK;
+}
+
 /* Rows of tables come to this rank. */
 static td_status look_up(td__micro_batch_set *s, int64_t rows, const td__batch **batch)
 {

@@ -72,6 +72,8 @@ typedef struct td__micro_batch_set td__micro_batch_set;
 TD_NODISCARD td_status td__micro_batch_set_create(const td__micro_batch_set_opts *opts,
                                                   td__micro_batch_set **out);
 void td__micro_batch_set_destroy(td__micro_batch_set *s); /* NULL is allowed */
+/* An evaluation is over: rows of tables leave the params (td__model_lookup). */
+TD_NODISCARD td_status td__micro_batch_clear_rows(td__micro_batch_set *s);
 /* Whose params the runners use (borrowed); before the first run. */
 void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps);
 /* Values of all micro-batches, which programs have; borrowed. Without it, and after drop, every

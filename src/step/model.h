@@ -59,6 +59,8 @@ typedef struct td__model_nodes {
 typedef struct td__model_lookup {
     void *user;
     td_status (*rows)(void *user, const td__batch *batch, bool train, const td__batch **out);
+    /* After an evaluation: the params of tables are zeros, as checkpoints have them. */
+    td_status (*clear)(void *user);
 } td__model_lookup;
 
 /* Add the model for `rows` samples to g. Called with the same answers for every batch size, except

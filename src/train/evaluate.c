@@ -259,6 +259,8 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
         fill_result(t, &s, part->count, out);
         st = fill_whole(t, part, out);
     }
+    if (!st)
+        st = td__micro_batch_clear_rows(t->run.eval_set);
     td__free(s.value);
     out->seconds = 1e-9 * (double)(td__clock_ns() - begin);
     return st;

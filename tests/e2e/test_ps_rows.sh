@@ -80,8 +80,8 @@ run 0 "$tandem" train "$mark" -n 2 --servers 2 --sync asgd --run-dir tcp --threa
     --set parallel.transport=tcp
 counts tcp 128
 
-# Where several workers pull rows in no order, a replay would have other bits: it is refused. With one
-# worker it has the same.
+# Where several workers pull rows in no order, a replay would have other bits: it is refused. With
+# one worker it has the same.
 run 2 "$tandem" train --replay asgd --run-dir never
 has 'parallel.replay: not with tables on servers and 3 workers'
 [ "$(wc -l <out)" = 1 ] && [ ! -e never ] || fail "a replay with tables: more than a line"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A server that is stopped (SIGSTOP) on fixed ranks: who waits for it says so, goes on if it does, and
-# ends the run with the rank of the server within the timeout of the job if it does not.
+# A server that is stopped (SIGSTOP) on fixed ranks: who waits for it says so, goes on if it does,
+# and ends the run with the rank of the server within the timeout of the job if it does not.
 . "$(dirname "$0")/lib.sh"
 
 cat >"$mark" <<'JOB'
