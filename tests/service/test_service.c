@@ -197,6 +197,11 @@ TEST(refusals)
                   TD_ANSWER_INVALID);
     CHECK(strstr(td_last_error(), "restarts.step_deadline_s: the tracker docker does not see"),
           "%s", td_last_error());
+    rig_submit_as(&RIG_ME,
+                  "{\"job\": \"{model: [flatten, linear], data: {source: digits}, train: {steps: "
+                  "1}}\", \"tracker\": \"docker\", \"restarts\": 1}",
+                  TD_ANSWER_INVALID);
+    CHECK(strstr(td_last_error(), "on docker give retries.max"), "%s", td_last_error());
     rig_submit_as(&RIG_ME, "{\"job\": \"model: [nonsense]\"}", TD_ANSWER_INVALID);
     int32_t job = rig_submit("{\"command\": [\"sleep\", \"600\"]}");
     assert_int_equal(td__service_cancel(rig_service, &ANN, job, NULL), TD_ANSWER_DENIED);
