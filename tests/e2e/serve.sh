@@ -14,7 +14,7 @@ serve() {
     "$tandem" serve -c "$config" --set grpc.listen=127.0.0.1:0 --set data.dir="$dir/data" \
         --set http.listen="127.0.0.1:${http_port:-0}" "$@" >"$output" 2>&1 &
     pid=$!
-    soon grep -q '^data' "$output" || { cp "$output" out; fail "$output: it does not start"; }
+    soon grep -qs '^data' "$output" || { cp "$output" out; fail "$output: it does not start"; }
     server=$(sed -n 's/^HTTP  \(.*\)\/$/\1/p' "$output")
 }
 # kill -9, as a crash
