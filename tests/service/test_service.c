@@ -408,6 +408,10 @@ TEST(intent_classification)
     assert_int_equal(td__service_artifacts(rig_service, job, note_artifact, &names), TD_ANSWER_OK);
     assert_string_equal(names.data, "job.yaml metrics.jsonl model.safetensors report.html ");
     td__text_fini(&names);
+    job = rig_submit("{\"algorithm\": \"intent-classification-torch\", \"dataset_id\": \"1\", "
+                     "\"train_data_version_hash\": \"hashAg==\", \"parameters\": {\"LR\": \"4\", "
+                     "\"EPOCHS\": \"2\", \"BATCH_SIZE\": \"16\", \"FC_SIZE\": \"32\"}}");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
     rig_submit_as(&RIG_ME,
                   "{\"algorithm\": \"intent-classification\", \"parameters\": {\"EPOCHS\": "
                   "\"many\"}}",
