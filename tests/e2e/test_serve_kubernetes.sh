@@ -35,7 +35,7 @@ serve first --set http.advertise="127.0.0.1:$http_port"
 submit away.yaml
 away=$job
 soon has_steps "$away" || fail "no metrics while it runs"
-in_state "$away" running || fail "it has ended: $(state "$away")"
+await "$away" running
 [ ! -e "data/jobs/$away/run" ] || fail "its directory is the service's"
 crash
 serve second --set http.advertise="127.0.0.1:$http_port"

@@ -38,7 +38,7 @@ serve first --set http.advertise="127.0.0.1:$http_port"
 submit away.yaml
 away=$job
 soon has_steps "$away" || fail "no metrics while it runs"
-in_state "$away" running || fail "it has ended: $(state "$away")"
+await "$away" running
 [ ! -e "data/jobs/$away/run" ] || fail "its directory is the service's"
 crash
 serve second --set http.advertise="127.0.0.1:$http_port"
@@ -84,4 +84,31 @@ theirs=$(sed -n 's/^token //p' out)
 [ -n "$theirs" ] || fail "no token"
 curl -s --max-time 60 -o out -w '%{http_code}' -H "Authorization: Bearer $theirs" -T away.yaml \
     "$server/v1/jobs/$job/artifacts/late" | grep 401 >/dev/null || fail "a token outlives its job"
+
+# Its data set, by an address that wants its token; other objects are not for it.
+curl --version | grep HTTP2 >/dev/null || { echo "$name: curl has no HTTP/2: no data set"; exit 0; }
+printf 'hello there,greeting\nsee you,goodbye\ngood day,greeting\n' >rows.csv
+ask -T rows.csv "$server/v1/buckets/own/rows.csv" >out || fail "an object"
+grpc=$(sed -n 's/^gRPC  //p' second)
+call() { # METHOD: of the message in `frame`
+    ask --http2-prior-knowledge -H 'content-type: application/grpc' -H 'te: trailers' -o answer \
+        --data-binary @frame "http://$grpc/data_management.DataManagementService/$1" 2>out ||
+        fail "$1"
+}
+printf '\0\0\0\0\x14\x0a\x01d\x18\x01\x22\x03own\x2a\x08rows.csv' >frame # a TEXT_INTENT
+call CreateDataset
+printf '\0\0\0\0\x03\x0a\x011' >frame
+call PrepareTrainingDataset
+cat >reader.sh <<'EOF3'
+for from in $TRAINING_DATA_URL/labels.csv $TANDEM_SERVER/v1/buckets/own/rows.csv; do
+    curl -s -w '%{http_code}\n' -H "Authorization: Bearer $TANDEM_TOKEN" $from
+done
+EOF3
+printf '%s\n' 'name: reader' 'dataset_id: "1"' 'train_data_version_hash: hashAg==' \
+    "command: [sh, $dir/reader.sh]" >reader.yaml
+submit --spec reader.yaml
+await "$job" succeeded
+ask "$server/v1/jobs/$job/logs" >out
+grep greeting out >/dev/null || fail "its data set"
+[ "$(grep -cx 200 out) $(grep -c '401$' out)" = '1 1' ] || fail "what it may read"
 end_service
