@@ -22,7 +22,7 @@ typedef struct td__job_place {
     const char *there;       /* the same as members see it */
     const char *checkpoints; /* URL to which a run sends its checkpoints and from which it goes on;
                                 NULL: its directory stays */
-    bool shares_dir;         /* members write into `dir` itself */
+    bool shares_dir;         /* members write into `dir` itself, as far as the service knows */
     bool local;              /* on this host (process); else in an image */
     bool attended;           /* its results are brought to the service (`tandem attend`) */
 } td__job_place;

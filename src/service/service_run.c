@@ -336,11 +336,13 @@ static td_status prepare(td__service *s, td__active *a, const char *dir, char th
     td__job_place p = {.dir = dir,
                        .there = there,
                        .local = !strcmp(ops->name, "process"),
-                       .shares_dir = ops->shares_dir,
                        .attended = reached && !ops->shares_dir};
+    bool brought = p.attended || (!ops->shares_dir && *s->config->checkpoints_url);
 
+    /* Where nothing is brought from hosts, they may see the directory all the same. */
+    p.shares_dir = ops->shares_dir || (ops->place && !brought);
     snprintf(there, TD__JOB_PATH, "%s", dir);
-    if (ops->place)
+    if (ops->place && brought)
         ops->place(s->config, a->r->token, there, TD__JOB_PATH);
     p.self = p.local ? s->o.self : ssh ? s->config->ssh_program : "tandem";
     if (!ops->shares_dir && *s->config->checkpoints_url)
