@@ -271,6 +271,16 @@ void td__args_replace(const td__args *a, const char *flag, const char *value)
         }
 }
 
+void td__args_drop(const td__args *a, const char *flag)
+{
+    static const td__flag NONE = {.name = ""};
+
+    td__args_replace(a, flag, NULL);
+    for (int i = 0; i < a->n_given; i++)
+        if (strcmp(a->given[i].flag->name, flag) == 0)
+            a->given[i] = (given){&NONE, NULL};
+}
+
 int td__args_values(const td__args *a, const char *flag, const char *const **out)
 {
     int at = 0;

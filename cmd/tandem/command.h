@@ -40,6 +40,8 @@ bool td__args_has(const td__args *a, const char *flag);
 const char *td__args_value(const td__args *a, const char *flag); /* the last one; NULL: not given */
 /* As if that had been given as its value; borrowed as long as the arguments. */
 void td__args_replace(const td__args *a, const char *flag, const char *value);
+/* As if it had not been given. */
+void td__args_drop(const td__args *a, const char *flag);
 int td__args_values(const td__args *a, const char *flag, const char *const **out); /* all of them */
 /* A whole number within [lo, hi], or `otherwise` if not given; on nonsense prints one line and
  * returns false. */

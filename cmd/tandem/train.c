@@ -462,6 +462,8 @@ static const td__flag FLAGS[] = {
      .help = "continue the newest run of this job, the run in DIR, or what checkpoint.upload put "
              "at a URL (s3://BUCKET/PREFIX)",
      .words = "FILE"},
+    {.name = "or-begin",
+     .help = "with --resume=URL: begin the run where no checkpoint has been sent there yet"},
     {.name = "json", .help = "print one JSON object per line on standard output"},
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
     {.name = "faults",

@@ -38,6 +38,14 @@ td_status td__training_fetch(td__training *t)
     if (!url || !td__url_has_scheme(url))
         return TD_OK;
     TD_TRY(td__mirror_check(url));
+    if (td__args_has(t->args, "or-begin")) {
+        bool any;
+        TD_TRY(td__mirror_any(url, &any));
+        if (!any) {
+            td__args_drop(t->args, "resume");
+            return TD_OK;
+        }
+    }
     if (!dir)
         TD_TRY(place(url, t->fetched));
     else if (snprintf(t->fetched, sizeof t->fetched, "%s", dir) >= (int)sizeof t->fetched)

@@ -62,6 +62,8 @@
     X(KUBERNETES_HOST, "KUBERNETES_SERVICE_HOST", "API server, inside a cluster")           \
     X(KUBERNETES_PORT, "KUBERNETES_SERVICE_PORT", "its port")                               \
     X(CHECKPOINT_URL, "TANDEM_CHECKPOINT_URL", "where tandem save and load keep a state")   \
+    X(SERVER, "TANDEM_SERVER", "address of a training service")                             \
+    X(TOKEN, "TANDEM_TOKEN", "token for it")                                                \
     X(HOME, "HOME", "the user's home")                                                      \
     X(RUNTIME_DIR, "XDG_RUNTIME_DIR", "folder of the user for sockets and the like")        \
     X(TMPDIR, "TMPDIR", "folder of temporary files")

@@ -323,3 +323,18 @@ done:
         close(fd);
     return st;
 }
+
+td_status td__mirror_any(const char *url, bool *any)
+{
+    fetch f = {.url = url, .until = td__deadline_in_ms(FETCH_MS)};
+    char name[TD__STEP_NAME];
+    uint64_t step;
+
+    *any = false;
+    TD_TRY(td__mirror_check(url));
+    TD_TRY(td__remote_create(NULL, &f.remote));
+    td_status st = pointer(&f, TD__LATEST_FILE, name, &step);
+    td__remote_destroy(f.remote);
+    *any = !st && name[0];
+    return st;
+}

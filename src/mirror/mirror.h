@@ -41,5 +41,7 @@ void td__shard_sender_finish(td__shard_sender *s, bool failed);
 /* Makes dir a run's directory with the newest checkpoint of url, unless it has that or a newer one
  * already. One process at a time; others wait and find it done. */
 TD_NODISCARD td_status td__mirror_fetch(const char *url, const char *dir);
+/* Has a checkpoint been sent there? */
+TD_NODISCARD td_status td__mirror_any(const char *url, bool *any);
 
 #endif

@@ -9,10 +9,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "base/fail.h"
 #include "remote/remote_impl.h"
 
 enum { PART_NBYTES = 16 << 20 };
+
+static td_status read_server(td__remote *r)
+{
+    const char *server = td__env_get(TD_ENV_SERVER), *token = td__env_get(TD_ENV_TOKEN);
+
+    if (!server || !token)
+        return TD_OK;
+    r->server = td__arena_strdup(r->texts, server);
+    r->bearer = td__arena_printf(r->texts, "Authorization: Bearer %s", token);
+    return r->server && r->bearer ? TD_OK
+                                  : TD_FAIL(TD_ENOMEM, "out of memory for a client of remote "
+                                                       "storage");
+}
+
+const char *td__remote_bearer(const td__remote *r, const char *url)
+{
+    size_t n = r->server ? strlen(r->server) : 0;
+
+    while (n > 0 && r->server[n - 1] == '/')
+        n--;
+    return n > 0 && strncmp(url, r->server, n) == 0 && url[n] == '/' ? r->bearer : NULL;
+}
 
 td_status td__remote_create(const td__remote_opts *o, td__remote **out)
 {
@@ -25,6 +48,7 @@ td_status td__remote_create(const td__remote_opts *o, td__remote **out)
     r->part_nbytes = o && o->part_nbytes ? o->part_nbytes : PART_NBYTES;
     TD_TRY_OR(st, fail, td__arena_create(&r->texts));
     TD_TRY_OR(st, fail, td__s3_configure(r, o ? o->s3 : NULL));
+    TD_TRY_OR(st, fail, read_server(r));
     TD_TRY_OR(st, fail, td__http_create(o ? &o->http : NULL, &r->http));
     *out = r;
     return TD_OK;
@@ -60,8 +84,11 @@ static td_status call(td__remote *r, const char *method, const td__url *at, td__
         td__s3_request s = {.method = method, .at = at, .http = *q, .payload = payload};
         return td__s3_call(r, &s, true, a);
     }
+    const char *bearer = td__remote_bearer(r, at->path);
     q->method = method;
     q->url = at->path;
+    q->headers = &bearer;
+    q->n_headers = bearer != NULL;
     td_status st = td__http_call(r->http, q, a);
     r->status = a->status;
     return st;

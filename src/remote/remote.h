@@ -10,6 +10,9 @@
  * AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL (a
  * store of one's own, which is then addressed by path).
  *
+ * Requests to what lies below TANDEM_SERVER, a training service, bring TANDEM_TOKEN, as they do for
+ * the service's own jobs.
+ *
  * Threads   A client is used by one thread at a time; td__remote_stop alone may be called by any.
  * Failure   As in http.h: TD_EINVAL is the answer of a server that refuses, TD_EPEER and
  *           TD_ETIMEDOUT have been repeated before they are reported. */

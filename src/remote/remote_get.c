@@ -85,7 +85,7 @@ static bool on_bytes(void *user, const void *data, size_t nbytes)
 static td_status request(download *d, td__deadline until, td__http_response *a)
 {
     char range[64], condition[TD__ETAG_BYTES + 16];
-    const char *headers[2];
+    const char *headers[3];
     int n = 0;
     td__http_request q = {
         .url = d->at->path, .sink = on_bytes, .sink_user = d, .until = until, .follow = true};
@@ -105,6 +105,9 @@ static td_status request(download *d, td__deadline until, td__http_response *a)
         memcpy(s.header, headers, (size_t)n * sizeof *headers);
         return td__s3_call(d->r, &s, false, a);
     }
+    const char *bearer = td__remote_bearer(d->r, d->at->path);
+    if (bearer)
+        headers[n++] = bearer;
     q.headers = headers;
     q.n_headers = n;
     td_status st = td__http_perform(d->r->http, &q, a);

@@ -13,8 +13,13 @@ struct td__remote {
     td__s3_opts s3;
     td__arena *texts; /* of s3 */
     size_t part_nbytes;
-    int status; /* of the last answer; 404 also for a file that is not there */
+    const char *server; /* a training service; NULL: none */
+    const char *bearer; /* "Authorization: Bearer ..." for it */
+    int status;         /* of the last answer; 404 also for a file that is not there */
 };
+
+/* The header that says who asks, for addresses of HTTP that want it; NULL: none does. */
+const char *td__remote_bearer(const td__remote *r, const char *url);
 
 /* s3.c: one request to a bucket. */
 typedef struct td__s3_request {

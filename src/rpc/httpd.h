@@ -36,6 +36,8 @@ typedef enum td__httpd_body_kind {
     TD_HTTPD_FILE,  /* any bytes, at most limits.upload; written to a file in opts.spool */
 } td__httpd_body_kind;
 
+enum { TD_HTTPD_USER = 256 };
+
 typedef struct td__httpd_route {
     const char *method; /* "GET" also answers HEAD */
     const char *path;   /* "/v1/jobs/{id}": one segment; "/files/{path...}": all that follow */
@@ -63,11 +65,15 @@ typedef struct td__httpd_opts {
     const td__httpd_route *routes; /* ends with a method of NULL; the first that matches */
     void *arg;                     /* of the handlers */
     const td__tokens *tokens;      /* borrowed; NULL: no tokens */
-    const char *const *hosts;      /* names this server is called by, beside loopback ones and the
+    /* Asked who a caller is whose token the table does not have; may be NULL. User and scope, of
+     * this route with these parameters; false: it does not know the token. */
+    bool (*identify)(void *arg, const td__httpd_request *r, const td__httpd_route *route,
+                     const char *token, char user[TD_HTTPD_USER], td__scope *scope);
+    const char *const *hosts;   /* names this server is called by, beside loopback ones and the
                                      address it listens on; NULL-terminated; "*": any */
-    const char *const *origins;    /* pages of other servers that may call it; NULL-terminated */
-    const char *cert, *key;        /* PEM texts: TLS; NULL: none */
-    const char *spool;             /* folder for uploads under way */
+    const char *const *origins; /* pages of other servers that may call it; NULL-terminated */
+    const char *cert, *key;     /* PEM texts: TLS; NULL: none */
+    const char *spool;          /* folder for uploads under way */
     td__httpd_limits limits;
 } td__httpd_opts;
 

@@ -57,6 +57,7 @@ struct td__httpd_request {
     td__httpd_param_value params[TD__HTTPD_PARAMS];
     int n_params;
     td__identity caller;
+    char user[TD_HTTPD_USER]; /* of a caller that opts.identify knows */
     td__text body;
     td__httpd_upload_file upload;
     unsigned refuse; /* status to answer instead of calling the handler; 0: none */

@@ -229,6 +229,20 @@ static bool upload_open(td__httpd_request *r)
     return r->upload.fd >= 0;
 }
 
+static void identify(td__httpd_request *r)
+{
+    const td__httpd_opts *o = &r->h->o;
+    const char *said = td__httpd_header(r, "Authorization");
+
+    r->caller = td__tokens_identify(o->tokens, said);
+    if (r->caller.scope != TD_SCOPE_NONE || !o->identify || !said ||
+        strncasecmp(said, "Bearer ", 7) != 0)
+        return;
+    td__scope scope = TD_SCOPE_NONE;
+    if (o->identify(o->arg, r, r->route, said + 7 + strspn(said + 7, " "), r->user, &scope))
+        r->caller = (td__identity){.user = r->user, .scope = scope};
+}
+
 /* May the request go on to its handler? If not, it is answered. */
 static bool admit(td__httpd_request *r, const char *method)
 {
@@ -258,7 +272,7 @@ static bool admit(td__httpd_request *r, const char *method)
         td__httpd_fail(r, 400, "malformed path");
     } else if (find_route(r, method)) {
         uint64_t most = most_bytes(r);
-        r->caller = td__tokens_identify(h->o.tokens, td__httpd_header(r, "Authorization"));
+        identify(r);
         if (r->caller.scope < r->route->scope && r->caller.scope == TD_SCOPE_NONE) {
             td__httpd_set(r, "WWW-Authenticate", "Bearer");
             td__httpd_fail(r, 401, "a valid token is needed: Authorization: Bearer TOKEN");

@@ -224,6 +224,12 @@ td__answer td__service_check_spec(td__service *s, const td__caller *who, td__job
                                "restarts.step_deadline_s: the tracker %s does not see steps of "
                                "members; only process does",
                                tracker->name);
+    if (p->member_restarts && *p->job_file && tracker && strcmp(tracker->name, "process") != 0)
+        return td__answer_fail(TD_ANSWER_INVALID,
+                               "restarts.members: a rank of a job file is restarted alone on the "
+                               "tracker process only; on %s give retries.max, with which the whole "
+                               "group goes on from its last checkpoint",
+                               tracker->name);
     if (!*p->job_file && !p->n_command && !*p->image && !*p->algorithm)
         return td__answer_fail(TD_ANSWER_INVALID,
                                "nothing to run: give job, command, image or algorithm");

@@ -8,7 +8,9 @@
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/key.h"
 #include "base/text.h"
+#include "job/keys.h"
 #include "service/algorithm.h"
 
 enum { PATH_BYTES = 4300, MOST_ARGS = 32 };
@@ -54,32 +56,78 @@ static void data_dir(const td__service_config *c, const td__job_record *r, const
                  r->data_path ? r->data_path : "");
 }
 
+/* Where the job file itself sends checkpoints; NULL: nowhere. */
+static const char *own_upload(const td__job_spec *s, td__arena *a)
+{
+    td__tree *t, *value;
+    char *key;
+
+    if (td__tree_parse(a, s->job_file, strlen(s->job_file), "job", true, &t))
+        return NULL;
+    for (int i = 0; i < s->n_sets; i++)
+        if (s->sets[i][0] != '@' && !td__tree_parse_set(a, s->sets[i], &key, &value) &&
+            t->kind == TD_TREE_MAP && td__tree_set(a, t, key, value))
+            return NULL;
+    return td__keys_text(t, "checkpoint.upload");
+}
+
+/* A run whose directory does not stay goes on from what it has sent. */
+static void add_run_elsewhere(const td__job_record *r, const td__job_place *p, args *x)
+{
+    const char *own = own_upload(r->spec, x->a), *url = own ? own : p->checkpoints;
+
+    if (!own && url) {
+        add(x, "--set");
+        add(x, td__arena_printf(x->a, "checkpoint.upload=\"%s\"", url));
+    }
+    add(x, td__arena_printf(x->a, "--run-dir=%.4200s/run", p->there));
+    if (url && strstr(url, "://") && r->attempt > 1) {
+        add(x, td__arena_printf(x->a, "--resume=%s", url));
+        add(x, "--or-begin");
+    }
+}
+
+static void add_run_here(const td__job_place *p, args *x)
+{
+    char path[PATH_BYTES];
+
+    snprintf(path, sizeof path, "%.4200s/run/job.yaml", p->dir);
+    add(x, td__arena_printf(x->a,
+                            access(path, F_OK) ? "--run-dir=%.4200s/run" : "--resume=%.4200s/run",
+                            p->there));
+}
+
 /* tandem train of the job file, in the job's own run directory; a second attempt continues it. */
-static td_status train(const td__service_config *c, const td__job_record *r, const char *self,
-                       const char *dir, bool local, bool set_data, args *x)
+static td_status train(const td__service_config *c, const td__job_record *r, const td__job_place *p,
+                       bool local, bool set_data, bool shares, args *x)
 {
     const td__job_spec *s = r->spec;
     int ranks = s->members * td__job_processes(s);
     char path[PATH_BYTES], text[PATH_BYTES + 32];
 
-    snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
-    add(x, self);
+    if (p->attended) {
+        add(x, p->self);
+        add(x, "attend");
+        add(x, td__arena_printf(x->a, "--run=%.4200s/run", p->there));
+        add(x, "--");
+    }
+    add(x, p->self);
     add(x, "train");
-    add(x, path);
+    add(x, td__arena_printf(x->a, "%.4200s/job.yaml", p->there));
     for (int i = 0; i < s->n_sets; i++) {
         add(x, "--set");
         add(x, s->sets[i]);
     }
-    data_dir(c, r, dir, path);
+    data_dir(c, r, p->dir, path);
     if (set_data && *path) {
         snprintf(text, sizeof text, "data.dir=\"%s\"", path);
         add(x, "--set");
         add(x, text);
     }
-    snprintf(path, sizeof path, "%.4200s/run/job.yaml", dir);
-    bool begun = access(path, F_OK) == 0;
-    snprintf(text, sizeof text, begun ? "--resume=%.4200s/run" : "--run-dir=%.4200s/run", dir);
-    add(x, text);
+    if (shares)
+        add_run_here(p, x);
+    else
+        add_run_elsewhere(r, p, x);
     snprintf(text, sizeof text, "-j%d", s->slots > 0 ? s->slots : 1);
     add(x, text);
     /* Elsewhere each member's processes are ranks already, by their environment. */
@@ -94,33 +142,33 @@ static td_status train(const td__service_config *c, const td__job_record *r, con
     return x->failed ? out_of_memory(r) : TD_OK;
 }
 
-static td_status train_file(const td__service_config *c, const td__job_record *r, const char *self,
-                            const char *dir, bool local, args *x)
+static td_status train_file(const td__service_config *c, const td__job_record *r,
+                            const td__job_place *p, args *x)
 {
     char path[PATH_BYTES];
 
-    snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
+    snprintf(path, sizeof path, "%.4200s/job.yaml", p->dir);
     TD_TRY(write_file(path, r->spec->job_file, strlen(r->spec->job_file)));
-    return train(c, r, self, dir, local, true, x);
+    return train(c, r, p, p->local, true, p->shares_dir, x);
 }
 
 static td_status train_shipped(const td__service_config *c, const td__job_record *r,
-                               const char *self, const char *dir, args *x)
+                               const td__job_place *p, args *x)
 {
     char path[PATH_BYTES], data[PATH_BYTES];
     td__text job = {0};
 
-    data_dir(c, r, dir, data);
+    data_dir(c, r, p->dir, data);
     if (!*data)
         return TD_FAIL(TD_EINVAL, "%s needs a data set: dataset_id and train_data_version_hash",
                        r->spec->algorithm);
     td_status st = td__algorithm_job(r->spec, data, &job);
-    snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
+    snprintf(path, sizeof path, "%.4200s/job.yaml", p->dir);
     if (!st)
         st = write_file(path, job.data, job.used);
     td__text_fini(&job);
     TD_TRY(st);
-    return train(c, r, self, dir, true, false, x);
+    return train(c, r, p, true, false, true, x);
 }
 
 /* "orca3/{algorithm}" with the algorithm in it. */
@@ -149,17 +197,18 @@ static void mpiexec(const td__job_spec *s, args *x)
     add(x, text);
 }
 
-static td_status choose(const td__service_config *c, const td__job_record *r, const char *self,
-                        const char *dir, bool local, td__job_command *out, args *x)
+static td_status choose(const td__service_config *c, const td__job_record *r,
+                        const td__job_place *p, td__job_command *out, args *x)
 {
     const td__job_spec *s = r->spec;
+    bool local = p->local;
 
     if (!local && !(out->image = image_of(out->arena, c, s)))
         return out_of_memory(r);
     if (*s->job_file) {
         out->tandem = true;
         out->own_ranks = local;
-        return train_file(c, r, local ? self : "tandem", dir, local, x);
+        return train_file(c, r, p, x);
     }
     out->own_ranks = local && s->n_command && !strcmp(s->framework, "mpi");
     if (out->own_ranks)
@@ -174,11 +223,11 @@ static td_status choose(const td__service_config *c, const td__job_record *r, co
                        "or a tracker that runs images",
                        s->algorithm, td__algorithm_names());
     out->tandem = out->own_ranks = true;
-    return train_shipped(c, r, self, dir, x);
+    return train_shipped(c, r, p, x);
 }
 
 td_status td__job_command_make(const td__service_config *c, const td__job_record *r,
-                               const char *self, const char *dir, bool local, td__job_command *out)
+                               const td__job_place *p, td__job_command *out)
 {
     args x = {.room = r->spec->n_command + 2 * r->spec->n_sets + MOST_ARGS};
 
@@ -189,7 +238,7 @@ td_status td__job_command_make(const td__service_config *c, const td__job_record
     if (!x.at)
         return out_of_memory(r);
     out->argv = x.at;
-    return choose(c, r, self, dir, local, out, &x);
+    return choose(c, r, p, out, &x);
 }
 
 void td__job_command_fini(td__job_command *c)

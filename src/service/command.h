@@ -15,11 +15,21 @@ typedef struct td__job_command {
     bool own_ranks;          /* starts the processes of all members itself, as tandem train does */
 } td__job_command;
 
-/* `local`: the program runs on this host (process), with our own program and the job's directory at
- * hand; else in an image. TD_EINVAL: it cannot be run, with the text for the job's message. */
+/* Where it is to run. */
+typedef struct td__job_place {
+    const char *self;        /* tandem there */
+    const char *dir;         /* the job's directory, here */
+    const char *there;       /* the same as members see it */
+    const char *checkpoints; /* URL to which a run sends its checkpoints and from which it goes on;
+                                NULL: its directory stays */
+    bool shares_dir;         /* members write into `dir` itself, as far as the service knows */
+    bool local;              /* on this host (process); else in an image */
+    bool attended;           /* its results are brought to the service (`tandem attend`) */
+} td__job_place;
+
+/* TD_EINVAL: it cannot be run, with the text for the job's message. */
 TD_NODISCARD td_status td__job_command_make(const td__service_config *c, const td__job_record *r,
-                                            const char *self, const char *dir, bool local,
-                                            td__job_command *out);
+                                            const td__job_place *p, td__job_command *out);
 void td__job_command_fini(td__job_command *c); /* a zeroed struct is allowed */
 
 #endif

@@ -169,6 +169,9 @@ static td_status resolve(td__service_config *c, const td__tree *given)
     if (c->artifacts_url[0] && td__url_parse(c->artifacts_url, &url))
         return TD_FAIL(TD_EINVAL, "%s: data.artifacts: '%s' is no address to send files to",
                        td__tree_where(given).text, c->artifacts_url);
+    if (c->checkpoints_url[0] && td__url_parse(c->checkpoints_url, &url))
+        return TD_FAIL(TD_EINVAL, "%s: data.checkpoints: '%s' is no address to send files to",
+                       td__tree_where(given).text, c->checkpoints_url);
     if (!c->tls_cert[0] != !c->tls_key[0])
         return TD_FAIL(TD_EINVAL, "%s: security.tls: give cert and key, or none of them",
                        td__tree_where(given).text);
@@ -181,6 +184,11 @@ static td_status resolve(td__service_config *c, const td__tree *given)
         return TD_FAIL(TD_EINVAL, "%s: grpc.advertise: expected HOST:PORT, found %.100s",
                        td__tree_where(td__keys_node(root, "grpc.advertise")).text,
                        c->grpc_advertise);
+    if (c->http_advertise[0] && (!parse_address(c->http_advertise, &loopback) ||
+                                 strlen(c->http_advertise) >= TD_ADDRESS_BYTES))
+        return TD_FAIL(TD_EINVAL, "%s: http.advertise: expected HOST:PORT, found %.100s",
+                       td__tree_where(td__keys_node(root, "http.advertise")).text,
+                       c->http_advertise);
     /* Without tokens whoever reaches the socket is trusted with everything. */
     c->allow_code = c->allow_code || !c->n_tokens;
     return TD_OK;

@@ -34,7 +34,7 @@ typedef struct td__service_config {
     TD_LIST(env_allow); /* names, or prefixes that end with *, of variables that clients may set */
     TD_LIST(ssh_hosts);
 #undef TD_LIST
-    const char *grpc_advertise;
+    const char *grpc_advertise, *http_advertise;
     const char *data_dir;
     const char *tls_cert, *tls_key;
     const char *tracker;    /* the default one */
@@ -53,7 +53,7 @@ typedef struct td__service_config {
     /* Data sets and models. */
     const char *data_service, *metadata_service; /* HOST:PORT; "": the embedded ones */
     const char *model_bucket, *data_bucket;
-    const char *artifacts_url, *s3_endpoint, *s3_access_key, *s3_secret_key;
+    const char *artifacts_url, *checkpoints_url, *s3_endpoint, *s3_access_key, *s3_secret_key;
     const char *image_format; /* of an algorithm without an image: orca3/{algorithm} */
     const char *name_format;  /* of containers and pods */
     /* Trackers. */

@@ -61,17 +61,21 @@ void td__process_env(const td__group *g, const td__group_place *p, int member, i
     td__arena_destroy(a);
 }
 
-void td__advertised(const td__service_config *c, const char *listens, const char *tracker,
-                    char out[TD_ADDRESS_BYTES])
+/* Do jobs of the tracker reach this host's loopback addresses? */
+static bool is_here(const td__service_config *c, const char *tracker)
 {
-    bool here = !strcmp(tracker, "process") ||
-                (!strcmp(tracker, "docker") && !strcmp(c->docker_network, "host"));
+    return !strcmp(tracker, "process") ||
+           (!strcmp(tracker, "docker") && !strcmp(c->docker_network, "host"));
+}
+
+static void advertise(const char *given, const char *listens, bool here, char out[TD_ADDRESS_BYTES])
+{
     const char *port = strrchr(listens, ':');
     char host[TD_ADDRESS_BYTES] = "127.0.0.1";
     bool any = !strncmp(listens, "0.0.0.0:", 8) || !strncmp(listens, "[::]:", 5);
 
-    snprintf(out, TD_ADDRESS_BYTES, "%s", *c->grpc_advertise ? c->grpc_advertise : listens);
-    if (*c->grpc_advertise || !any)
+    snprintf(out, TD_ADDRESS_BYTES, "%s", *given ? given : listens);
+    if (*given || !any)
         return;
     if (!here)
         td__socket_own_host(host);
@@ -79,9 +83,25 @@ void td__advertised(const td__service_config *c, const char *listens, const char
         snprintf(out, TD_ADDRESS_BYTES, "%s", listens);
 }
 
+void td__advertised(const td__service_config *c, const char *listens, const char *tracker,
+                    char out[TD_ADDRESS_BYTES])
+{
+    advertise(c->grpc_advertise, listens, is_here(c, tracker), out);
+}
+
+bool td__advertised_http(const td__service_config *c, const char *listens, const char *tracker,
+                         char out[TD_ADDRESS_BYTES])
+{
+    bool loopback = !strncmp(listens, "127.", 4) || !strncmp(listens, "localhost:", 10) ||
+                    !strncmp(listens, "[::1]:", 6);
+
+    advertise(c->http_advertise, listens, is_here(c, tracker), out);
+    return *c->http_advertise || !loopback || is_here(c, tracker);
+}
+
 /* The variables of the book's training container, and ours for files and checkpoints. */
 static void add_job(const td__service_config *c, const td__job_record *r, const char *grpc,
-                    const char *dir, td__texts *out)
+                    const char *dir, const char *checkpoints, td__texts *out)
 {
     const td__job_spec *s = r->spec;
 
@@ -112,8 +132,9 @@ static void add_job(const td__service_config *c, const td__job_record *r, const 
     }
     td__texts_add(out, "TANDEM_JOB_NAME=%s", s->name);
     td__texts_add(out, "TANDEM_ATTEMPT=%d", r->attempt);
-    if (*s->checkpoint)
-        td__texts_add(out, "TANDEM_CHECKPOINT_URL=%s", s->checkpoint);
+    if (*s->checkpoint || checkpoints)
+        td__texts_add(out, "TANDEM_CHECKPOINT_URL=%s",
+                      *s->checkpoint ? s->checkpoint : checkpoints);
     else
         td__texts_add(out, "TANDEM_CHECKPOINT_URL=file://%s/checkpoints", dir);
     td__texts_add(out, "TANDEM_ARTIFACTS_DIR=%s/artifacts", dir);
@@ -134,13 +155,13 @@ static void add_allowed(const td__service_config *c, const td__pairs *p, bool pa
 }
 
 void td__job_env(const td__service_config *c, const td__job_record *r, const char *grpc,
-                 const char *dir, bool tandem, td__texts *out)
+                 const char *dir, const char *checkpoints, bool tandem, td__texts *out)
 {
     if (r->spec->slots > 0)
         td__texts_add(out, "OMP_NUM_THREADS=%d", r->spec->slots);
     add_allowed(c, &r->spec->parameters, true, tandem, out);
     add_allowed(c, &r->spec->env, false, tandem, out);
-    add_job(c, r, grpc, dir, out);
+    add_job(c, r, grpc, dir, checkpoints, out);
 }
 
 static bool is_name(const char *name)

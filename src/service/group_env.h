@@ -35,10 +35,16 @@ void td__process_env(const td__group *g, const td__group_place *p, int member, i
 void td__advertised(const td__service_config *c, const char *listens, const char *tracker,
                     char out[TD_ADDRESS_BYTES]);
 
-/* Appends what all processes share. grpc: where they reach the service. tandem: the command is
- * tandem's own, which is given no variable of the client's but those of security.env_allow. */
+/* The same of HTTP, by http.advertise; false: jobs of that tracker do not reach it. */
+bool td__advertised_http(const td__service_config *c, const char *listens, const char *tracker,
+                         char out[TD_ADDRESS_BYTES]);
+
+/* Appends what all processes share. grpc: where they reach the service. dir: the job's directory as
+ * they see it. checkpoints: their URL where the job names none; NULL: in that directory. tandem:
+ * the command is tandem's own, which is given no variable of the client's but those of
+ * security.env_allow. */
 void td__job_env(const td__service_config *c, const td__job_record *r, const char *grpc,
-                 const char *dir, bool tandem, td__texts *out);
+                 const char *dir, const char *checkpoints, bool tandem, td__texts *out);
 
 /* Does security.env_allow name this variable? */
 bool td__env_allowed(const td__service_config *c, const char *name);

@@ -35,6 +35,8 @@ void td__service_destroy(td__service *s);
 
 /* gRPC listens there, with the port that was picked: jobs are told. Before the loop turns. */
 void td__service_listens(td__service *s, const char *grpc);
+/* The same of HTTP. */
+void td__service_listens_http(td__service *s, const char *http, bool tls);
 td__loop *td__service_loop(const td__service *s);
 const char *td__service_self(const td__service *s); /* path of the tandem program */
 const td__service_config *td__service_config_of(const td__service *s);
@@ -102,11 +104,26 @@ uint64_t td__service_metrics_bytes(td__service *s, int32_t job); /* its size now
 TD_NODISCARD td__answer td__service_metric_add(td__service *s, const td__caller *who, int32_t job,
                                                const char *json);
 
+/* Lines of it, from an offset: what lay there is replaced where it differs, and what was behind it
+ * goes. STATE: the file is shorter than that. */
+TD_NODISCARD td__answer td__service_metrics_put(td__service *s, const td__caller *who, int32_t job,
+                                                uint64_t from, const char *lines, size_t nbytes);
+
 /* Artifacts of a job. open: a descriptor for reading, the caller's, and the file's size. */
 TD_NODISCARD td__answer td__service_artifacts(td__service *s, int32_t job, td__artifact_each each,
                                               void *arg);
 TD_NODISCARD td__answer td__service_artifact_open(td__service *s, int32_t job, const char *name,
                                                   int *fd, uint64_t *nbytes);
+/* Checkpoints that a job on another machine brings and fetches: files of its directory. */
+TD_NODISCARD td__answer td__service_checkpoint_open(td__service *s, int32_t job, const char *name,
+                                                    int *fd, uint64_t *nbytes);
+TD_NODISCARD td__answer td__service_checkpoint_place(td__service *s, const td__caller *who,
+                                                     int32_t job, const char *name, char *dir,
+                                                     size_t nbytes);
+TD_NODISCARD td__answer td__service_checkpoint_remove(td__service *s, const td__caller *who,
+                                                      int32_t job, const char *name);
+/* The job that has this token (TANDEM_TOKEN), while its attempt lasts; NULL: it is none. */
+const td__job_record *td__service_job_of_token(td__service *s, const char *token);
 /* A file that is brought from outside: the directory below which it is to lie
  * (td__file_place_below), if this caller may add it; then, when it lies there, its record. */
 TD_NODISCARD td__answer td__service_artifact_place(td__service *s, const td__caller *who,

@@ -181,7 +181,7 @@ static bool good_part(const char *part, size_t n)
 }
 
 /* A relative name whose parts stay below where it starts. */
-static bool good_name(const char *name)
+bool td__service_good_name(const char *name)
 {
     if (strlen(name) > 1000 || !td__utf8_valid(name, strlen(name)))
         return false;
@@ -198,7 +198,8 @@ static bool good_name(const char *name)
 td__answer td__service_bucket_path(const td__service *s, const char *bucket, const char *key,
                                    char *path, size_t nbytes)
 {
-    if (!good_name(bucket) || strchr(bucket, '/') || (*key && !good_name(key)))
+    if (!td__service_good_name(bucket) || strchr(bucket, '/') ||
+        (*key && !td__service_good_name(key)))
         return td__answer_fail(TD_ANSWER_INVALID, "'%.100s/%.200s' is not a bucket and a key",
                                bucket, key);
     snprintf(path, nbytes, "%s/buckets/%s%s%s", s->dir, bucket, *key ? "/" : "", key);
@@ -292,7 +293,7 @@ td__answer td__service_artifact_open(td__service *s, int32_t job, const char *na
 
     if (a)
         return a;
-    if (!f.found || !good_name(name))
+    if (!f.found || !td__service_good_name(name))
         return td__answer_fail(TD_ANSWER_NOT_FOUND, "job %d has no artifact '%.200s'", job, name);
     snprintf(below, sizeof below, "artifacts/%s", name);
     return open_below(td__service_job_dir(s, job, dir, sizeof dir), below, fd, nbytes);
@@ -306,7 +307,7 @@ td__answer td__service_artifact_place(td__service *s, const td__caller *who, int
 
     if (a)
         return a;
-    if (!good_name(name))
+    if (!td__service_good_name(name))
         return td__answer_fail(TD_ANSWER_INVALID, "'%.200s' is not a name of an artifact", name);
     td__service_job_dir(s, job, dir, nbytes);
     return td__answer_of(td__service_make_job_dir(s, job));
@@ -348,7 +349,7 @@ void td__service_collect_artifacts(td__service *s, const td__job_record *r)
                           .nbytes = line.nbytes,
                           .time_ms = td__service_now_ms(s)};
         snprintf(a.sha256, sizeof a.sha256, "%s", line.sha256);
-        if (!good_name(line.name)) {
+        if (!td__service_good_name(line.name)) {
             TD_LOG(WARN, SERVICE, "job %d: an artifact is left out: its name is no UTF-8 text",
                    r->id);
             continue;

@@ -57,6 +57,8 @@ struct td__service {
     uint8_t key[32];        /* of td__service_key */
     bool has_key;
     char grpc[TD_ADDRESS_BYTES]; /* where it listens */
+    char http[TD_ADDRESS_BYTES]; /* "": nowhere */
+    bool http_tls;
     td__job_store *store;
     td__sched *sched;
     struct {
@@ -141,6 +143,15 @@ TD_NODISCARD td_status td__service_key(td__service *s);
 TD_NODISCARD td_status td__service_make_job_dir(td__service *s, int32_t job);
 void td__service_remove_job_dir(td__service *s, int32_t job);
 void td__service_collect_artifacts(td__service *s, const td__job_record *r);
+
+/* A relative name whose parts stay below where it starts. */
+bool td__service_good_name(const char *name);
+
+/* service_store.c: by which a job of that tracker reaches HTTP; false: it does not */
+bool td__service_http(const td__service *s, const char *tracker, char url[TD_ADDRESS_BYTES + 16]);
+enum { TD__JOB_TOKEN = TD__TOKEN + 72 };
+TD_NODISCARD td_status td__service_job_token(td__service *s, const td__job_record *r,
+                                             char token[TD__JOB_TOKEN]);
 
 /* service_jobs.c: the job, if the caller may change it; delete finished jobs by age */
 TD_NODISCARD td__answer td__service_find_own(td__service *s, const td__caller *who, int32_t job,

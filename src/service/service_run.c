@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "launch/message.h"
+#include "remote/url.h"
 #include "service/command.h"
 #include "service/group_env.h"
 #include "service/service_impl.h"
@@ -311,9 +312,68 @@ static void find_data(const td__service *s, const td__job_record *r, char data[T
         data[0] = '\0';
 }
 
+/* What a job may reach of this service: its own files, and its data set to be read. */
+static td_status add_server(td__service *s, const td__job_record *r, const char *url,
+                            const char *data, td__texts *env)
+{
+    char token[TD__JOB_TOKEN];
+
+    TD_TRY(td__service_job_token(s, r, token));
+    td__texts_add(env, "%s=%s", td__env_name(TD_ENV_SERVER), url);
+    td__texts_add(env, "%s=%s", td__env_name(TD_ENV_TOKEN), token);
+    if (*data) {
+        td__text path = {0};
+        td__url_encode(&path, r->data_path ? r->data_path : "", true);
+        td__texts_add(env, "TRAINING_DATA_URL=%s/v1/buckets/%s%s%s", url, r->data_bucket,
+                      path.used ? "/" : "", path.used ? path.data : "");
+        td__text_fini(&path);
+    }
+    return TD_OK;
+}
+
+/* The place of the job and all that it needs to know, which is the same at every start and adoption
+ * of an attempt. */
+static td_status prepare(td__service *s, td__active *a, const char *dir, char there[TD__JOB_PATH],
+                         const char *data, td__job_command *c, td__texts *env)
+{
+    const td__tracker_ops *ops = a->tracker->ops;
+    char grpc[TD_ADDRESS_BYTES], http[TD_ADDRESS_BYTES + 16];
+    char url[TD_ADDRESS_BYTES + TD__DATA_DIR];
+    bool reached = td__service_http(s, ops->name, http), ssh = !strcmp(ops->name, "ssh");
+    td__job_place p = {.dir = dir,
+                       .there = there,
+                       .local = !strcmp(ops->name, "process"),
+                       .attended = reached && !ops->shares_dir};
+    bool brought = p.attended || (!ops->shares_dir && *s->config->checkpoints_url);
+
+    /* Where nothing is brought from hosts, they may see the directory all the same. */
+    p.shares_dir = ops->shares_dir || (ops->place && !brought);
+    snprintf(there, TD__JOB_PATH, "%s", dir);
+    if (ops->place && brought)
+        ops->place(s->config, a->r->token, there, TD__JOB_PATH);
+    p.self = p.local ? s->o.self : ssh ? s->config->ssh_program : "tandem";
+    if (!ops->shares_dir && *s->config->checkpoints_url)
+        snprintf(url, sizeof url, "%s/%d", s->config->checkpoints_url, a->r->id);
+    else if (p.attended)
+        snprintf(url, sizeof url, "%s/v1/jobs/%d/checkpoints", http, a->r->id);
+    else
+        url[0] = '\0';
+    p.checkpoints = *url ? url : NULL;
+    TD_TRY(td__job_command_make(s->config, a->r, &p, c));
+    td__advertised(s->config, s->grpc, ops->name, grpc);
+    td__job_env(s->config, a->r, grpc, there, p.checkpoints, c->tandem, env);
+    if (reached && !p.local)
+        TD_TRY(add_server(s, a->r, http, data, env));
+    if (*data && (ops->sees_data || (!strcmp(ops->name, "slurm") && !*s->config->slurm_dir)))
+        td__texts_add(env, "TRAINING_DATA_DIR=%s", data);
+    if (!strcmp(a->r->spec->framework, "tandem") && !c->own_ranks)
+        TD_TRY(add_secret(s, a->r, env));
+    return TD_OK;
+}
+
 static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
 {
-    char dir[TD__JOB_PATH], data[TD__JOB_PATH], grpc[TD_ADDRESS_BYTES];
+    char dir[TD__JOB_PATH], there[TD__JOB_PATH], data[TD__JOB_PATH];
     td__job_command c = {0};
     td__texts env = {0};
     td_status st = TD_OK;
@@ -321,15 +381,8 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
     TD_TRY(td__service_tracker(s, a->r->spec->tracker, &a->tracker));
     TD_TRY(td__service_make_job_dir(s, a->r->id));
     td__service_job_dir(s, a->r->id, dir, sizeof dir);
-    bool local = !strcmp(a->tracker->ops->name, "process");
-    TD_TRY_OR(st, done, td__job_command_make(s->config, a->r, s->o.self, dir, local, &c));
-    td__advertised(s->config, s->grpc, a->tracker->ops->name, grpc);
-    td__job_env(s->config, a->r, grpc, dir, c.tandem, &env);
     find_data(s, a->r, data);
-    if (*data && a->tracker->ops->sees_data)
-        td__texts_add(&env, "TRAINING_DATA_DIR=%s", data);
-    if (!strcmp(a->r->spec->framework, "tandem") && !c.own_ranks)
-        TD_TRY_OR(st, done, add_secret(s, a->r, &env));
+    TD_TRY_OR(st, done, prepare(s, a, dir, there, data, &c, &env));
     td__group g = {.token = a->r->token,
                    .job = a->r->id,
                    .attempt = a->r->attempt,

@@ -228,6 +228,88 @@ static td__answer check_metric(const char *json)
                                     "expected one line of JSON, an object of at most 8 KB");
 }
 
+/* Every line is one, and the last is whole. */
+static td__answer check_lines(const char *lines, size_t nbytes)
+{
+    char line[METRIC_MOST + 1];
+    td__answer a = TD_ANSWER_OK;
+
+    for (const char *at = lines, *end = lines + nbytes; !a && at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        size_t n = stop ? (size_t)(stop - at) : 0;
+        if (!stop || n >= sizeof line || memchr(at, '\0', n))
+            return td__answer_fail(TD_ANSWER_INVALID, "expected whole lines of at most 8 KB");
+        snprintf(line, sizeof line, "%.*s", (int)n, at);
+        a = check_metric(line);
+        at = stop + 1;
+    }
+    return a;
+}
+
+static td__answer put_lines(int fd, uint64_t from, const char *lines, size_t nbytes)
+{
+    char have[PIECE];
+    struct stat info;
+    size_t same = 0;
+    ssize_t n;
+
+    if (fd < 0 || fstat(fd, &info))
+        return td__answer_fail(TD_ANSWER_INTERNAL, "metrics: %s", strerror(errno));
+    if ((uint64_t)info.st_size < from)
+        return td__answer_fail(TD_ANSWER_STATE, "there are %lld bytes of metrics, not %llu",
+                               (long long)info.st_size, (unsigned long long)from);
+    while (same < nbytes) {
+        size_t want = nbytes - same < sizeof have ? nbytes - same : sizeof have;
+        n = pread(fd, have, want, (off_t)(from + same));
+        if (n <= 0 || memcmp(have, lines + same, (size_t)n) != 0)
+            break;
+        same += (size_t)n;
+    }
+    if (same == nbytes) /* said before */
+        return TD_ANSWER_OK;
+    bool ok = ftruncate(fd, (off_t)(from + same)) == 0;
+    for (; ok && same < nbytes; same += (size_t)n) {
+        n = pwrite(fd, lines + same, nbytes - same, (off_t)(from + same));
+        ok = n > 0;
+    }
+    return ok ? TD_ANSWER_OK : td__answer_fail(TD_ANSWER_INTERNAL, "metrics: %s", strerror(errno));
+}
+
+static void tell_metrics(td__service *s, int32_t job, td__job_state state)
+{
+    td__service_tell_now(s, &(td__job_event){.job = job,
+                                             .kind = TD_EVENT_METRICS,
+                                             .state = state,
+                                             .time_ms = td__service_now_ms(s),
+                                             .text = ""});
+}
+
+td__answer td__service_metrics_put(td__service *s, const td__caller *who, int32_t job,
+                                   uint64_t from, const char *lines, size_t nbytes)
+{
+    const td__job_record *r;
+    char path[TD__JOB_PATH + 32];
+    td__answer a = td__service_find_own(s, who, job, &r);
+
+    if (!a && td__job_state_final(r->state))
+        a = td__answer_fail(TD_ANSWER_STATE, "job %d has ended: it is %s", job,
+                            td__job_state_name(r->state));
+    if (!a)
+        a = check_lines(lines, nbytes);
+    if (!a)
+        a = td__answer_of(td__service_make_job_dir(s, job));
+    if (a)
+        return a;
+    metrics_path(s, job, path, sizeof path);
+    int fd = td__file_open_plain(path, O_RDWR | O_CREAT, 0600);
+    a = put_lines(fd, from, lines, nbytes);
+    if (fd >= 0)
+        close(fd);
+    if (!a)
+        tell_metrics(s, job, r->state);
+    return a;
+}
+
 td__answer td__service_metric_add(td__service *s, const td__caller *who, int32_t job,
                                   const char *json)
 {
@@ -252,10 +334,6 @@ td__answer td__service_metric_add(td__service *s, const td__caller *who, int32_t
         a = td__answer_fail(TD_ANSWER_INTERNAL, "%s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
-    td__service_tell_now(s, &(td__job_event){.job = job,
-                                             .kind = TD_EVENT_METRICS,
-                                             .state = r->state,
-                                             .time_ms = td__service_now_ms(s),
-                                             .text = ""});
+    tell_metrics(s, job, r->state);
     return a;
 }

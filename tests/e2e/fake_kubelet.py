@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A node of a real Kubernetes API server, for tests: fake_kubelet.py KUBECONFIG DIR PORT.
+"""A node of a real Kubernetes API server, for tests: fake_kubelet.py KUBECONFIG DIR PORT [empty].
 
 Binds every pod to itself, runs its container as a process of this host, reports phases, exit codes
 and image errors in the pod's status, ends pods that are deleted, and serves their output. Names of
-services mean this host.
+services mean this host. Files of ConfigMaps are put in their places; with "empty", directories that
+are to be empty are made so: where nobody else sees them.
 
 As a real one does, it says everything again until the server has taken it, and looks at all pods
 again when the stream of events ends: a server that is busy loses neither a pod nor its end."""
@@ -12,6 +13,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -97,8 +99,20 @@ def run(pod):
            and time.monotonic() < end):
         threading.Event().wait(0.1)
     argv = [local(a) for a in container.get("command", []) + container.get("args", [])]
+    volumes = {v["name"]: v for v in pod["spec"].get("volumes", [])}
     for mount in container.get("volumeMounts", []):
-        os.makedirs(os.path.dirname(mount["mountPath"]), exist_ok=True)
+        path, volume = mount["mountPath"], volumes[mount["name"]]
+        if "configMap" in volume:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            space = pod["metadata"]["namespace"]
+            name = volume["configMap"]["name"]
+            config = json.load(call("GET", f"/api/v1/namespaces/{space}/configmaps/{name}"))
+            with open(path, "w") as file:
+                file.write(config["data"][mount["subPath"]])
+        else:
+            if "empty" in sys.argv:
+                shutil.rmtree(path, ignore_errors=True)
+            os.makedirs(path, exist_ok=True)
     with open(output(pod), "wb") as log:
         process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
     with lock:

@@ -6,6 +6,7 @@
  * fails), file:PATH (until it is there), stop, kill, restart:MEMBER, logs:MEMBER, forget. Every
  * event is a line on standard output. SPEC: the text of a job's spec, with command and image. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,7 @@ int main(int argc, char **argv)
     driver d = {0};
     size_t n;
 
+    signal(SIGPIPE, SIG_IGN); /* as the service does: a command may not read what it is given */
     if (argc < 7)
         return fail(
             "usage: prog_tracker TRACKER CONFIG SPEC DIR TOKEN [-e K=V]... [-d DATA] STEP...");

@@ -14,7 +14,7 @@ serve() {
     "$tandem" serve -c "$config" --set grpc.listen=127.0.0.1:0 --set data.dir="$dir/data" \
         --set http.listen="127.0.0.1:${http_port:-0}" "$@" >"$output" 2>&1 &
     pid=$!
-    soon grep -q '^data' "$output" || { cp "$output" out; fail "$output: it does not start"; }
+    soon grep -qs '^data' "$output" || { cp "$output" out; fail "$output: it does not start"; }
     server=$(sed -n 's/^HTTP  \(.*\)\/$/\1/p' "$output")
 }
 # kill -9, as a crash
@@ -31,9 +31,13 @@ submit() {
     "$tandem" submit -s "$server" "$@" >out 2>&1 || fail "submit $*"
     job=$(grep -oE '[0-9]+' out | head -1)
 }
+auth=() # of curl's requests
+ask() { curl -sS --max-time 60 "${auth[@]}" "$@"; }
 # number KEY JOB: of what /v1/jobs/JOB says; state JOB
-number() { curl -sS --max-time 60 "$server/v1/jobs/$2" | grep -oE "\"$1\": ?[0-9]+" | grep -oE '[0-9]+$' | head -1; }
-state() { curl -sS --max-time 60 "$server/v1/jobs/$1" | grep -oE '"state": ?"[a-z]+"' | head -1 | cut -d'"' -f4; }
+number() {
+    ask "$server/v1/jobs/$2" | grep -oE "\"$1\": ?[0-9]+" | grep -oE '[0-9]+$' | head -1
+}
+state() { ask "$server/v1/jobs/$1" | grep -oE '"state": ?"[a-z]+"' | head -1 | cut -d'"' -f4; }
 in_state() { [ "$(state "$1")" = "$2" ]; }
 # await JOB STATE
 await() {
@@ -46,15 +50,15 @@ await() {
         sleep 0.05
     done
     [ "$now" = "$2" ] || {
-        curl -sS --max-time 60 "$server/v1/jobs/$1" "$server/v1/jobs/$1/logs" >out
+        ask "$server/v1/jobs/$1" "$server/v1/jobs/$1/logs" >out
         cat "$config" >>out
         fail "job $1 is $now, not $2"
     }
 }
 # the sha256 of the job's weights, as its output says it; of attempt $2
 digest() {
-    curl -sS --max-time 60 "$server/v1/jobs/$1/logs?attempt=$2" | grep -o 'digest sha256:[0-9a-f]*'
+    ask "$server/v1/jobs/$1/logs?attempt=$2" | grep -o 'digest sha256:[0-9a-f]*'
 }
-metrics() { curl -sS --max-time 60 "$server/v1/jobs/$1/metrics"; }
-has_steps() { metrics "$1" | grep -q '"kind": *"\(step\|train\|eval\)"'; }
-artifacts() { curl -sS --max-time 60 "$server/v1/jobs/$1/artifacts" | grep -o '"name":"[^"]*"'; }
+metrics() { ask "$server/v1/jobs/$1/metrics"; }
+has_steps() { metrics "$1" | grep '"kind": *"step"' >/dev/null; }
+artifacts() { ask "$server/v1/jobs/$1/artifacts" | grep -o '"name":"[^"]*"'; }

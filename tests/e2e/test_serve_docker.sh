@@ -33,7 +33,7 @@ follow=$job
 curl -sN --max-time 300 "$server/v1/jobs/$job/metrics?follow=1" >live &
 follower=$!
 soon grep -q '"kind": "step"' live || { metrics "$job" >out; fail "no metrics while it runs"; }
-in_state "$job" running || fail "it has ended: $(state "$job")"
+await "$job" running
 crash
 kill "$follower" 2>/dev/null
 serve second

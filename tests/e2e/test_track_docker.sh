@@ -54,6 +54,7 @@ echo "docker: {socket: $sock, network: host}" >service.yaml
 left() { api 'http://docker/containers/json?all=1' | grep -o '"Id"' | wc -l; }
 
 all_of_it
+results_are_published
 
 # The job's name is in the container's; nothing is left of a group that cannot start.
 spec 'name: seen' <<<'exit 0'

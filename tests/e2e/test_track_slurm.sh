@@ -49,6 +49,7 @@ echo "slurm: {dir: $dir/shared}" >service.yaml
 left() { find shared -mindepth 1 -maxdepth 1 | wc -l; }
 
 all_of_it
+results_are_published
 
 # What cannot run is reported, what Slurm refuses leaves nothing; a job that waits is cancelled.
 spec 'name: big' 'resources: {members: 2, slots: 64}' <<<'exit 0'

@@ -144,6 +144,16 @@ workers_of_torch() {
     rm -f job/trained-*
     none_left "of PyTorch's workers"
 }
+# Where members write into the job's directory: new metrics are told, artifacts are listed.
+results_are_published() {
+    mkdir -p job/artifacts
+    rm -f job/metrics.jsonl
+    spec 'name: results' <<<"echo {} >$dir/job/metrics.jsonl; echo kept >$dir/job/artifacts/a.txt"
+    drive job-5-1-aa start wait:METRICS wait:EXITED forget
+    has 'EXITED member 0 status 0'
+    grep -q ' 5 a.txt$' job/attempts/job-5-1-aa/artifacts || fail "the artifact is not listed"
+    none_left "of a group with results"
+}
 all_of_it() {
     two_members_run_and_end
     a_failure_ends_the_group

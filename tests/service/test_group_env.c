@@ -84,7 +84,7 @@ TEST(shared)
 
     CHECK_OK(td__config_load(NULL, NULL, 0, &c));
     CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "test", &r.spec));
-    td__job_env(c, &r, "h:7", "/d/jobs/12", false, &t);
+    td__job_env(c, &r, "h:7", "/d/jobs/12", NULL, false, &t);
     assert_string_equal(value(&t, "JOB_ID"), "12");
     assert_string_equal(value(&t, "LR"), "4");
     assert_string_equal(value(&t, "ALGORITHM_NAME"), "alg");
@@ -95,7 +95,7 @@ TEST(shared)
     assert_string_equal(value(&t, "TANDEM_CHECKPOINT_URL"), "file:///d/jobs/12/checkpoints");
     assert_null(value(&t, "LD_PRELOAD"));
     td__texts own = {0}; /* tandem's own runs need none of the client's variables */
-    td__job_env(c, &r, "h:7", "/d/jobs/12", true, &own);
+    td__job_env(c, &r, "h:7", "/d/jobs/12", NULL, true, &own);
     assert_null(value(&own, "LR"));
     assert_string_equal(value(&own, "JOB_ID"), "12");
     td__texts_fini(&own);

@@ -197,6 +197,11 @@ TEST(refusals)
                   TD_ANSWER_INVALID);
     CHECK(strstr(td_last_error(), "restarts.step_deadline_s: the tracker docker does not see"),
           "%s", td_last_error());
+    rig_submit_as(&RIG_ME,
+                  "{\"job\": \"{model: [flatten, linear], data: {source: digits}, train: {steps: "
+                  "1}}\", \"tracker\": \"docker\", \"restarts\": 1}",
+                  TD_ANSWER_INVALID);
+    CHECK(strstr(td_last_error(), "on docker give retries.max"), "%s", td_last_error());
     rig_submit_as(&RIG_ME, "{\"job\": \"model: [nonsense]\"}", TD_ANSWER_INVALID);
     int32_t job = rig_submit("{\"command\": [\"sleep\", \"600\"]}");
     assert_int_equal(td__service_cancel(rig_service, &ANN, job, NULL), TD_ANSWER_DENIED);
@@ -403,6 +408,10 @@ TEST(intent_classification)
     assert_int_equal(td__service_artifacts(rig_service, job, note_artifact, &names), TD_ANSWER_OK);
     assert_string_equal(names.data, "job.yaml metrics.jsonl model.safetensors report.html ");
     td__text_fini(&names);
+    job = rig_submit("{\"algorithm\": \"intent-classification-torch\", \"dataset_id\": \"1\", "
+                     "\"train_data_version_hash\": \"hashAg==\", \"parameters\": {\"LR\": \"4\", "
+                     "\"EPOCHS\": \"2\", \"BATCH_SIZE\": \"16\", \"FC_SIZE\": \"32\"}}");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
     rig_submit_as(&RIG_ME,
                   "{\"algorithm\": \"intent-classification\", \"parameters\": {\"EPOCHS\": "
                   "\"many\"}}",

@@ -101,6 +101,34 @@ td_status td__config_tokens(const td__service_config *c, td__tokens **out)
     return st;
 }
 
+/* A job's own token is good for what it makes, and for its data set to be read. */
+static bool identify_job(void *arg, const td__httpd_request *r, const td__httpd_route *route,
+                         const char *token, char user[TD_HTTPD_USER], td__scope *scope)
+{
+    static const char *const OWN[] = {"/v1/jobs/{id}/metrics",
+                                      "/v1/jobs/{id}/checkpoints/{name...}",
+                                      "/v1/jobs/{id}/artifacts/{name...}"};
+    const td__http_api *a = arg;
+    const td__job_record *j = td__service_job_of_token(a->o.service, token);
+    char number[16];
+
+    if (!j)
+        return false;
+    snprintf(user, TD_HTTPD_USER, "%s", j->spec->user);
+    snprintf(number, sizeof number, "%d", (int)j->id);
+    for (int i = 0; i < TD_LEN(OWN); i++)
+        if (!strcmp(route->path, OWN[i]) && !strcmp(td__httpd_param(r, "id"), number))
+            *scope = TD_SCOPE_SUBMIT;
+    const char *path = j->data_path ? j->data_path : "", *key = td__httpd_param(r, "key");
+    size_t n = strlen(path);
+    if (!strcmp(route->path, "/v1/buckets/{bucket}/{key...}") && route->scope == TD_SCOPE_READ &&
+        j->data_bucket && *j->data_bucket &&
+        !strcmp(td__httpd_param(r, "bucket"), j->data_bucket) && !strncmp(key, path, n) &&
+        (!n || key[n] == '/'))
+        *scope = TD_SCOPE_READ;
+    return true;
+}
+
 /* ---- life ---- */
 
 /* A folder for uploads under way, without what an earlier service left there. */
@@ -148,6 +176,7 @@ static td_status listen_all(td__http_api *a, const td__service_config *c, const 
                             .routes = ROUTES,
                             .arg = a,
                             .tokens = a->o.tokens,
+                            .identify = identify_job,
                             .hosts = a->hosts,
                             .cert = cert,
                             .key = key,
@@ -189,6 +218,8 @@ td_status td__http_api_create(const td__http_api_opts *o, td__http_api **out)
     TD_TRY_OR(st, done,
               td__work_threads_create(td__service_loop(o->service), UPLOADS, &a->workers));
     TD_TRY_OR(st, done, listen_all(a, c, cert.data, key.data));
+    if (a->n_servers)
+        td__service_listens_http(o->service, td__http_api_address(a, 0), *c->tls_cert);
     *out = a;
     a = NULL;
 done:

@@ -1,5 +1,5 @@
 /* api_files.c -- artifacts of jobs and objects of buckets: sent as files, and received whole or not
- * at all.
+ * at all; and checkpoints of jobs on other machines.
  *
  * An upload lies in the spool folder, on the same file system, when its handler runs. A worker
  * thread (rpc/work.h) makes it durable and renames it into its place, since both may block; then
@@ -20,7 +20,8 @@ enum { PATH_ROOM = 4096 };
 typedef struct save {
     td__http_api *api;
     td__httpd_request *r;
-    int32_t job; /* 0: an object of a bucket */
+    int32_t job;     /* 0: an object of a bucket */
+    bool checkpoint; /* of the job; else an artifact */
     char from[PATH_ROOM], dir[PATH_ROOM], name[PATH_ROOM], sha256[65];
     char user[256], bucket[256]; /* of an object */
     uint64_t nbytes;
@@ -95,7 +96,11 @@ static void save_run(void *arg)
 {
     save *s = arg;
     char below[PATH_ROOM + 16];
-    snprintf(below, sizeof below, "%s%s", s->job ? "artifacts/" : "", s->name);
+    snprintf(below, sizeof below, "%s%s",
+             s->checkpoint ? "checkpoints/"
+             : s->job      ? "artifacts/"
+                           : "",
+             s->name);
     s->error = td__file_place_below(s->dir, below, s->from);
 }
 
@@ -103,8 +108,10 @@ static void save_reply(save *s)
 {
     td__service *service = s->api->o.service;
     td__text t = {0};
-    td__answer a = s->job ? td__service_artifact_add(service, s->job, s->name, s->nbytes, s->sha256)
-                          : td__service_object_put(service, s->user, s->bucket, s->name);
+    td__answer a = s->checkpoint ? TD_ANSWER_OK
+                   : s->job
+                       ? td__service_artifact_add(service, s->job, s->name, s->nbytes, s->sha256)
+                       : td__service_object_put(service, s->user, s->bucket, s->name);
     if (td__http_api_refused(s->r, a))
         return;
     td__text_add(&t, "{\"name\":");
@@ -126,9 +133,9 @@ static void save_done(void *arg, bool was_run)
     td__free(s);
 }
 
-/* bucket NULL: an artifact of the job. */
-static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const char *bucket,
-                       const char *name, const char *dir)
+/* bucket NULL: a file of the job. */
+static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, bool checkpoint,
+                       const char *bucket, const char *name, const char *dir)
 {
     uint64_t nbytes;
     const char *sha, *from = td__httpd_upload(r, &nbytes, &sha);
@@ -143,7 +150,7 @@ static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const
         td__httpd_fail(r, 503, "out of memory");
         return;
     }
-    *s = (save){.api = a, .r = r, .job = job, .nbytes = nbytes};
+    *s = (save){.api = a, .r = r, .job = job, .checkpoint = checkpoint, .nbytes = nbytes};
     snprintf(s->from, sizeof s->from, "%s", from);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     snprintf(s->bucket, sizeof s->bucket, "%s", bucket ? bucket : "");
@@ -163,7 +170,7 @@ void td__http_put_artifact(void *arg, td__httpd_request *r)
     int32_t id = td__http_job_id(r);
     if (id && !td__http_api_refused(
                   r, td__service_artifact_place(a->o.service, &who, id, name, dir, sizeof dir)))
-        save_start(a, r, id, NULL, name, dir);
+        save_start(a, r, id, false, NULL, name, dir);
 }
 
 void td__http_put_object(void *arg, td__httpd_request *r)
@@ -174,5 +181,41 @@ void td__http_put_object(void *arg, td__httpd_request *r)
     const char *bucket = td__httpd_param(r, "bucket"), *key = td__httpd_param(r, "key");
     if (!td__http_api_refused(
             r, td__service_object_place(a->o.service, &who, bucket, key, dir, sizeof dir)))
-        save_start(a, r, 0, bucket, key, dir);
+        save_start(a, r, 0, false, bucket, key, dir);
+}
+
+/* ---- checkpoints ---- */
+
+void td__http_get_checkpoint(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    uint64_t nbytes;
+    int fd;
+    int32_t id = td__http_job_id(r);
+    if (id &&
+        !td__http_api_refused(r, td__service_checkpoint_open(
+                                     a->o.service, id, td__httpd_param(r, "name"), &fd, &nbytes)))
+        send_file(r, fd, nbytes);
+}
+
+void td__http_put_checkpoint(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    char dir[PATH_ROOM];
+    const char *name = td__httpd_param(r, "name");
+    td__caller who = td__http_caller(r);
+    int32_t id = td__http_job_id(r);
+    if (id && !td__http_api_refused(
+                  r, td__service_checkpoint_place(a->o.service, &who, id, name, dir, sizeof dir)))
+        save_start(a, r, id, true, NULL, name, dir);
+}
+
+void td__http_delete_checkpoint(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    td__caller who = td__http_caller(r);
+    int32_t id = td__http_job_id(r);
+    if (id && !td__http_api_refused(r, td__service_checkpoint_remove(a->o.service, &who, id,
+                                                                     td__httpd_param(r, "name"))))
+        td__http_done(r, 200, id);
 }

@@ -319,3 +319,17 @@ void td__http_add_metric(void *arg, td__httpd_request *r)
     if (id && !td__http_api_refused(r, td__service_metric_add(a->o.service, &who, id, body)))
         td__http_done(r, 201, id);
 }
+
+void td__http_put_metrics(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    size_t nbytes;
+    const char *body = td__httpd_body(r, &nbytes);
+    td__caller who = td__http_caller(r);
+    int32_t id = td__http_job_id(r);
+    int64_t from;
+    if (id && td__http_number(r, "from", 0, INT64_MAX, 0, &from) &&
+        !td__http_api_refused(
+            r, td__service_metrics_put(a->o.service, &who, id, (uint64_t)from, body, nbytes)))
+        td__http_done(r, 200, id);
+}

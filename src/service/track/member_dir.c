@@ -23,10 +23,12 @@ static const char TASK[] = "cd \"$(dirname \"$0\")\" || exit 125\n"
                            "    rm -f again-$m\n"
                            "done\n";
 
-/* cat >FILE with a text that does not end before its mark. */
+/* A file with this text; printf is a part of sh, so that the text may be long. */
 static void put_file(td__text *out, const char *name, const char *text)
 {
-    td__text_printf(out, "cat >%s <<'END-OF-%s'\n%s\nEND-OF-%s\n", name, name, text, name);
+    td__text_add(out, "printf '%s\\n' ");
+    td__shell_quote(out, text);
+    td__text_printf(out, " >%s\n", name);
 }
 
 td_status td__member_dir_create(const td__launch *l, const td__group_place *place, const char *dir,
@@ -40,6 +42,8 @@ td_status td__member_dir_create(const td__launch *l, const td__group_place *plac
                       "mkdir \"$dir\" 2>/dev/null || { cd \"$dir\" && echo old; exit; }\n"
                       "cd \"$dir\" || exit 1\n");
     put_file(out, "task.sh", TASK);
+    if (l->spec->job_file[0])
+        put_file(out, "job.yaml", l->spec->job_file);
     if (l->spec->member_restarts > 0)
         td__text_add(out, ">restarts\n");
     for (int m = first; m < first + n; m++) {

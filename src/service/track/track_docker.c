@@ -495,4 +495,5 @@ static const td__cluster_ops OPS = {.open = open_docker,
                                     .watch = watch};
 
 extern const td__tracker_ops td__tracker_docker;
-TD_CLUSTER_TRACKER(docker, "docker", "containers of a Docker engine", OPS, .sees_data = true);
+TD_CLUSTER_TRACKER(docker, "docker", "containers of a Docker engine", OPS, .sees_data = true,
+                   .shares_dir = true);

@@ -524,6 +524,7 @@ static td_status process_create(const td__tracker_config *c, td__tracker **out)
 const td__tracker_ops td__tracker_process = {
     .name = "process",
     .help = "processes of this host, each job under a supervisor of its own",
+    .shares_dir = true,
     .sees_steps = true,
     .sees_data = true,
     .create = process_create,

@@ -331,4 +331,5 @@ static const td__cluster_ops OPS = {.open = open_slurm,
                                     .look_every_ms = 1000};
 
 extern const td__tracker_ops td__tracker_slurm;
-TD_CLUSTER_TRACKER(slurm, "slurm", "batch jobs of Slurm", OPS, .own_capacity = true);
+TD_CLUSTER_TRACKER(slurm, "slurm", "batch jobs of Slurm", OPS, .own_capacity = true,
+                   .shares_dir = true);

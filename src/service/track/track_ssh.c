@@ -166,6 +166,11 @@ static void group_dir(const ssh *s, const char *token, char out[PATH])
     snprintf(out, PATH, "%s/%s", s->config->ssh_dir, token);
 }
 
+static void place_of(const td__service_config *c, const char *token, char *out, size_t nbytes)
+{
+    snprintf(out, nbytes, "%s/%s", c->ssh_dir, token);
+}
+
 static td_status forget_there(ssh *s, int host, const char *token)
 {
     char dir[PATH];
@@ -211,6 +216,7 @@ static td_status start_part(ssh *s, const td__launch *l, const td__group_place *
 
     group_dir(s, l->g.token, dir);
     TD_TRY_OR(st, done, td__member_dir_create(l, place, dir, p->first, p->n, &script));
+    td__text_add(&script, "mkdir -p artifacts\n");
     for (int m = p->first; m < p->first + p->n; m++) {
         snprintf(number, sizeof number, "%d", m);
         td__text_add(&script, "setsid ");
@@ -370,4 +376,5 @@ static const td__cluster_ops OPS = {.open = open_ssh,
                                     .look_every_ms = 1000};
 
 extern const td__tracker_ops td__tracker_ssh;
-TD_CLUSTER_TRACKER(ssh, "ssh", "processes of hosts reached by ssh", OPS, .own_capacity = false);
+TD_CLUSTER_TRACKER(ssh, "ssh", "processes of hosts reached by ssh", OPS, .own_capacity = false,
+                   .place = place_of);
