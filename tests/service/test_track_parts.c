@@ -3,6 +3,7 @@
  * (tests/e2e/test_track_*). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "service/spec.h"
@@ -10,6 +11,7 @@
 #include "service/track/docker_api.h"
 #include "service/track/kube_objects.h"
 #include "service/track/kubeconfig.h"
+#include "service/track/place.h"
 #include "support/check.h"
 
 #define CLUSTER "clusters: [{name: c, cluster: {server: 'https://h:1/'}}]\n"
@@ -266,6 +268,82 @@ TEST(processes_share_the_gpus_of_a_member)
     }
 }
 
+/* Where the host's GPUs of each member are known, it gets those and no others. */
+TEST(members_have_gpus_of_their_own)
+{
+    static const struct {
+        const char *spec, *before, *want[2];
+    } CASES[] = {
+        {"resources: {members: 2, gpus: 2}", "A=", {"2:5,", "3:2,"}},
+        {"resources: {members: 2, gpus: 2, processes: 1}", "A=", {"1:5,2,", "1:5,2,"}},
+        {"resources: {members: 2, gpus: 2, processes: 4}", "A=", {"4:5,2,", "7:5,2,"}},
+        {"resources: {members: 2, gpus: 2}", "CUDA_VISIBLE_DEVICES=a,b,c,d,e,f", {"2:f,", "3:c,"}},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        td__launch *l = launch(CASES[i].spec);
+        td__text script = {0}, out = {0};
+        int status, gpus[] = {0, 1, 5, 2};
+        l->gpus = gpus;
+        CHECK_OK(td__launch_script(l, &(td__group_place){0}, 1, true, &script));
+        const char *argv[] = {"env",
+                              "-u",
+                              "CUDA_VISIBLE_DEVICES",
+                              CASES[i].before,
+                              "sh",
+                              "-c",
+                              script.data,
+                              "sh",
+                              "sh",
+                              "-c",
+                              "echo $RANK:$CUDA_VISIBLE_DEVICES,",
+                              NULL};
+        CHECK_OK(td__command(
+            &(td__command_opts){.argv = argv, .out = &out, .until = td__deadline_in_ms(20000)},
+            &status));
+        for (int k = 0; k < 2; k++)
+            CHECK(strstr(out.data, CASES[i].want[k]), "%zu: no %s in %s", i, CASES[i].want[k],
+                  out.data);
+        td__text_fini(&out);
+        td__text_fini(&script);
+        td__launch_destroy(l);
+    }
+}
+
+/* Containers ask for GPUs by number: a count would be the first ones, for everybody. */
+TEST(containers_have_gpus_of_their_own)
+{
+    td__launch *l = launch("resources: {members: 2, gpus: 2}");
+    int gpus[] = {0, 1, 5, 2};
+
+    l->gpus = gpus;
+    char *text = json_dumps(td__docker_gpus(l, 1), JSON_COMPACT);
+    assert_string_equal(text, "[{\"DeviceIDs\":[\"5\",\"2\"],\"Capabilities\":[[\"gpu\"]]}]");
+    free(text);
+    td__launch_destroy(l);
+}
+
+TEST(hosts_of_ssh)
+{
+    static const struct {
+        const char *text;
+        int nbytes, slots, gpus; /* nbytes 0: refused */
+    } CASES[] = {
+        {"h", 1, 1, -1},      {"h:4", 1, 4, -1},   {"me@h:4/2", 4, 4, 2}, {"fe80::1:4", 7, 4, -1},
+        {"h:8/0", 1, 8, 0},   {"h:", 0, 0, 0},     {"h:0", 0, 0, 0},      {"h:4/", 0, 0, 0},
+        {"h:4/x", 0, 0, 0},   {"-o:4", 0, 0, 0},   {":4", 0, 0, 0},       {"h:4/2/1", 0, 0, 0},
+        {"h:99999", 0, 0, 0}, {"h:4/65", 0, 0, 0}, {"h:+4", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        size_t nbytes;
+        int slots, gpus;
+        bool good = td__place_parse_host(CASES[i].text, &nbytes, &slots, &gpus);
+        CHECK(good == (CASES[i].nbytes > 0), "%s", CASES[i].text);
+        CHECK(!good || ((int)nbytes == CASES[i].nbytes && slots == CASES[i].slots &&
+                        gpus == CASES[i].gpus),
+              "%s: %zu bytes, %d slots, %d GPUs", CASES[i].text, nbytes, slots, gpus);
+    }
+}
+
 TEST(commands_end_in_time)
 {
     const char *slow[] = {"sh", "-c", "cat; sleep 600 & wait", NULL};
@@ -307,6 +385,9 @@ int main(void)
         cmocka_unit_test(names_follow_the_format),
         cmocka_unit_test(scripts_run_all_processes_and_give_the_first_failure),
         cmocka_unit_test(processes_share_the_gpus_of_a_member),
+        cmocka_unit_test(members_have_gpus_of_their_own),
+        cmocka_unit_test(containers_have_gpus_of_their_own),
+        cmocka_unit_test(hosts_of_ssh),
         cmocka_unit_test(commands_end_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,7 @@ struct td__cluster_group {
     uint64_t *log_base; /* of each member: bytes of its file that earlier incarnations wrote */
     bool *restarting;   /* of each member: RESTART was asked for, and not carried out yet */
     int restarts;       /* of members, so far */
+    bool reserved;      /* reserve() was called, and not release() */
     bool adopting;      /* the answer to adopt() is due */
     bool started;       /* STARTED was said */
     bool ending;        /* was told to stop, or a member failed: members that vanish are over */
@@ -120,6 +121,8 @@ td__call *td__cluster_call(td__cluster_group *g, td__call_kind kind);
 /* cluster_groups.c: on the loop thread. */
 void td__cluster_ended(void *arg); /* a call */
 void td__cluster_look_soon(td__cluster_group *g);
+/* START or LOOK, after what is to be reserved. false: out of memory. */
+bool td__cluster_begin(td__cluster_group *g, td__call_kind kind);
 void td__cluster_start_again(td__cluster_group *g); /* after an outage */
 /* A signal; KILL follows STOP after the grace time. */
 void td__cluster_send(td__cluster_group *g, int member, td__track_signal what);
