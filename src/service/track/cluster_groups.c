@@ -75,14 +75,15 @@ void td__cluster_drop(td__cluster_group *g)
 /* Calls that no worker has begun, when the tracker ends; those of known groups go with these. */
 void td__cluster_empty_queue(td__cluster *c)
 {
-    for (td__call *call = c->queue, *next; call; call = next) {
-        next = call->next;
-        if (call->kind != TD_CALL_FORGET && !call->dropped)
-            continue;
-        if (call->dropped)
-            free_group(call->g);
-        free_call(call);
-    }
+    for (int i = 0; i < TD__LANES; i++)
+        for (td__call *call = c->lanes[i].queue, *next; call; call = next) {
+            next = call->next;
+            if (call->kind != TD_CALL_FORGET && !call->dropped)
+                continue;
+            if (call->dropped)
+                free_group(call->g);
+            free_call(call);
+        }
 }
 
 void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member, const char *text)

@@ -84,6 +84,18 @@ struct td__cluster_group {
     bool unsaved;    /* output of a member could not be fetched */
 };
 
+enum { TD__LANES = TD_CALL_FORGET + 1, TD__LANE_WORKERS = 16 };
+
+/* Calls of each kind have threads of their own: an image that is pulled, or a host that does not
+ * answer, delays no signal to another group and no look at it. */
+typedef struct td__lane {
+    td__cluster *c;
+    pthread_cond_t more; /* in the queue: for one worker */
+    td__call *queue, **queue_end;
+    pthread_t workers[TD__LANE_WORKERS]; /* started when there is work for them */
+    int n_workers, n_idle, n_waiting;    /* waiting: calls in the queue */
+} td__lane;
+
 struct td__cluster {
     td__tracker base;
     const td__cluster_ops *ops;
@@ -98,12 +110,10 @@ struct td__cluster {
     td__watch mailed; /* an eventfd */
     /* Workers. */
     pthread_mutex_t lock;  /* queue and stop */
-    pthread_cond_t more;   /* in the queue: for one worker */
     pthread_cond_t rested; /* for the watcher, between two streams */
-    td__call *queue, **queue_end;
+    td__lane lanes[TD__LANES];
     bool stop;
-    pthread_t workers[4], watcher;
-    int n_workers;
+    pthread_t watcher;
     bool watching;
 };
 
