@@ -192,6 +192,39 @@ static td__launch *launch(const char *spec_text)
     return l;
 }
 
+/* A pod names its secrets, and a Secret has them; `$(` is nothing special there. */
+TEST(pods_do_not_show_secrets)
+{
+    td__launch *l = launch("resources: {members: 2}");
+    const char *const env[] = {"TANDEM_SECRET=hidden $(A)", "AWS_SECRET_ACCESS_KEY=deep", "A=open",
+                               NULL};
+    const char *const open[] = {"A=open", NULL};
+    td__kube_group g = {
+        .l = l, .namespace_ = "n", .self = "", .name = "b", .owner = "o", .owner_uid = "u"};
+    json_t *pod;
+
+    l->g.env = env;
+    CHECK_OK(td__kube_pod(&g, 1, &pod));
+    json_t *secret = td__kube_secret(&g);
+    char *of_pod = json_dumps(pod, JSON_COMPACT), *of_secret = json_dumps(secret, JSON_COMPACT);
+    CHECK(!strstr(of_pod, "hidden") && !strstr(of_pod, "deep") && strstr(of_pod, "\"open\""), "%s",
+          of_pod);
+    CHECK(strstr(of_pod, "{\"name\":\"TANDEM_SECRET\",\"valueFrom\":{\"secretKeyRef\":{\"name\":"
+                         "\"o\",\"key\":\"TANDEM_SECRET\"}}}"),
+          "%s", of_pod);
+    CHECK(strstr(of_secret, "\"stringData\":{\"TANDEM_SECRET\":\"hidden $(A)\","
+                            "\"AWS_SECRET_ACCESS_KEY\":\"deep\"}"),
+          "%s", of_secret);
+    CHECK(strstr(of_secret, "ownerReferences"), "nobody owns it: %s", of_secret);
+    free(of_pod);
+    free(of_secret);
+    json_decref(pod);
+    json_decref(secret);
+    l->g.env = open;
+    CHECK(!td__kube_secret(&g), "a Secret of nothing");
+    td__launch_destroy(l);
+}
+
 TEST(names_follow_the_format)
 {
     td__launch *l = launch("name: My run_1");
@@ -382,6 +415,7 @@ int main(void)
         cmocka_unit_test(credentials_of_plugins),
         cmocka_unit_test(pods),
         cmocka_unit_test(streams_may_be_cut_anywhere),
+        cmocka_unit_test(pods_do_not_show_secrets),
         cmocka_unit_test(names_follow_the_format),
         cmocka_unit_test(scripts_run_all_processes_and_give_the_first_failure),
         cmocka_unit_test(processes_share_the_gpus_of_a_member),
