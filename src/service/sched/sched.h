@@ -47,6 +47,9 @@ void td__sched_destroy(td__sched *s); /* NULL is allowed */
 TD_NODISCARD td_status td__sched_set_quota(td__sched *s, const char *user, td__resources most,
                                            int64_t queued, double weight);
 
+/* The user has what "*" has again; "*": no limit. */
+void td__sched_unset_quota(td__sched *s, const char *user);
+
 typedef struct td__sched_job {
     int32_t id;
     const char *user;
