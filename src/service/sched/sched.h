@@ -4,9 +4,9 @@
  * then takes the actions that follow, in order. The service and the soak over a million jobs run
  * the same code.
  *
- * Lists     queued (eligible, waiting for a time, or held), launching, pending (launched, and waiting
- *           in the queue of another system), running, and paused; jobs that reach a final state are
- *           forgotten.
+ * Lists     queued (eligible, waiting for a time, or held), launching, pending (launched, and
+ *           waiting in the queue of another system), running, and paused; jobs that reach a final
+ *           state are forgotten.
  * Order     Higher priority first; among equals the user with the smaller share (dominant
  *           resource in use, by weight; then past usage, which halves in half_life), then the
  *           smaller id.

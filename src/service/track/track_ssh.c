@@ -226,8 +226,9 @@ static void choose_gpus(const ssh *s, td__launch *l)
     }
 }
 
-/* A place where slots and GPUs are free. What an attempt of before has is in its job's directory; of
- * one without such a file it is known where its members are, if they had the hosts for themselves. */
+/* A place where slots and GPUs are free. What an attempt of before has is in its job's directory;
+ * of one without such a file it is known where its members are, if they had the hosts for
+ * themselves. */
 static td_status reserve(void *system, td__launch *l, bool adopt)
 {
     ssh *s = system;
