@@ -195,6 +195,27 @@ TEST(hosts_are_not_overfilled)
     rig_check_log(fourth, 0, "one 1\n");
 }
 
+/* Without a key the capacity is that of the hosts, if they are where jobs go. */
+TEST(capacity_is_that_of_the_hosts)
+{
+    char data[100];
+    const char *sets[] = {data, "data.sync=normal", "tracker.default=ssh",
+                          "ssh.hosts=[one:2/2, two:1, three:4/1]"};
+    td__service_config *config;
+    td__service_stats stats;
+    td__service *service;
+
+    snprintf(data, sizeof data, "data.dir=%s/hosts", rig_dir);
+    CHECK_OK(td__config_load(NULL, sets, TD_LEN(sets), &config));
+    CHECK_OK(td__service_create(
+        &(td__service_opts){.loop = rig_loop, .config = config, .self = "tandem"}, &service));
+    td__service_get_stats(service, &stats);
+    assert_int_equal(stats.slots, 7);
+    assert_int_equal(stats.gpus, 3);
+    td__service_destroy(service);
+    td__config_destroy(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +224,7 @@ int main(void)
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(attempts_go_with_their_job, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(hosts_are_not_overfilled, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(capacity_is_that_of_the_hosts, rig_set_up, rig_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ bool td__place_parse_host(const char *text, size_t *nbytes, int *slots, int *gpu
     *nbytes = colon ? (size_t)(colon - text) : strlen(text);
     *slots = 1;
     *gpus = -1;
-    if (*nbytes == 0 || text[0] == '-')
+    if (*nbytes == 0 || text[0] == '-' || strcspn(text, ",/ ") < *nbytes)
         return false;
     return !colon || (number(colon + 1, slash ? '/' : '\0', 1, MOST_SLOTS, slots) &&
                       (!slash || number(slash + 1, '\0', 0, TD__MOST_GPUS, gpus)));
