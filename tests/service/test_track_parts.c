@@ -11,6 +11,7 @@
 #include "service/track/docker_api.h"
 #include "service/track/kube_objects.h"
 #include "service/track/kubeconfig.h"
+#include "service/track/member_dir.h"
 #include "service/track/place.h"
 #include "support/check.h"
 
@@ -377,6 +378,61 @@ TEST(hosts_of_ssh)
     }
 }
 
+static const char *run_script(const char *script, size_t nbytes)
+{
+    static char said[64];
+    char *part = strndup(script, nbytes);
+    const char *argv[] = {"sh", "-s", NULL};
+    td__text out = {0};
+
+    assert_non_null(part);
+    /* a script that is cut off may fail */
+    (void)!td__command(
+        &(td__command_opts){
+            .argv = argv, .input = part, .out = &out, .until = td__deadline_in_ms(20000)},
+        NULL);
+    snprintf(said, sizeof said, "%s", out.data ? out.data : "");
+    td__text_fini(&out);
+    free(part);
+    return said;
+}
+
+/* Whose service died while it was sent, at any byte, is completed by the next one, and begins no
+ * member twice; what was made is made once. */
+TEST(directories_of_members_are_completed)
+{
+    td__launch *l = launch("resources: {members: 1}");
+    char top[] = "/tmp/td-members-XXXXXX", dir[64];
+    const char *rm[] = {"rm", "-rf", top, NULL};
+    td__text script = {0};
+
+    assert_non_null(mkdtemp(top));
+    snprintf(dir, sizeof dir, "%s/t", top);
+    CHECK_OK(td__member_dir_create(l, &(td__group_place){0}, dir, 0, 1, &script));
+    td__text_add(&script, "if mkdir claim-0 2>/dev/null; then echo ran >>ran; fi\n");
+    td__member_dir_made(&script);
+    for (size_t cut = 0; cut < script.used; cut += cut + 60 < script.used ? 37 : 1) {
+        td__text ran = {0};
+        snprintf(dir, sizeof dir, "%s/t", top);
+        const char *count[] = {"sh", "-c", "cat \"$1/ran\"; rm -rf \"$1\"", "sh", dir, NULL};
+        run_script(script.data, cut);
+        const char *said = run_script(script.data, script.used);
+        CHECK(!strcmp(said, "new\n") || (cut + 12 > script.used && !strcmp(said, "old\n")),
+              "cut at byte %zu of %zu: '%s'", cut, script.used, said);
+        assert_string_equal(run_script(script.data, script.used), "old\n");
+        CHECK_OK(td__command(
+            &(td__command_opts){.argv = count, .out = &ran, .until = td__deadline_in_ms(20000)},
+            NULL));
+        CHECK(ran.data && !strcmp(ran.data, "ran\n"), "cut at byte %zu: it ran '%s'", cut,
+              ran.data ? ran.data : "");
+        td__text_fini(&ran);
+    }
+    td__text_fini(&script);
+    CHECK_OK(
+        td__command(&(td__command_opts){.argv = rm, .until = td__deadline_in_ms(20000)}, NULL));
+    td__launch_destroy(l);
+}
+
 TEST(commands_end_in_time)
 {
     const char *slow[] = {"sh", "-c", "cat; sleep 600 & wait", NULL};
@@ -422,6 +478,7 @@ int main(void)
         cmocka_unit_test(members_have_gpus_of_their_own),
         cmocka_unit_test(containers_have_gpus_of_their_own),
         cmocka_unit_test(hosts_of_ssh),
+        cmocka_unit_test(directories_of_members_are_completed),
         cmocka_unit_test(commands_end_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

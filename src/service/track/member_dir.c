@@ -23,10 +23,11 @@ static const char TASK[] = "cd \"$(dirname \"$0\")\" || exit 125\n"
                            "    rm -f again-$m\n"
                            "done\n";
 
-/* cat >FILE with a text that does not end before its mark. */
+/* cat >FILE with a text that does not end before its mark; who reads an older one goes on. */
 static void put_file(td__text *out, const char *name, const char *text)
 {
-    td__text_printf(out, "cat >%s <<'END-OF-%s'\n%s\nEND-OF-%s\n", name, name, text, name);
+    td__text_printf(out, "cat >%s.new <<'END-OF-%s'\n%s\nEND-OF-%s\nmv %s.new %s\n", name, name,
+                    text, name, name, name);
 }
 
 td_status td__member_dir_create(const td__launch *l, const td__group_place *place, const char *dir,
@@ -37,8 +38,9 @@ td_status td__member_dir_create(const td__launch *l, const td__group_place *plac
     td__text_add(out, "dir=");
     td__shell_quote(out, dir);
     td__text_add(out, "\numask 077\nmkdir -p \"$(dirname \"$dir\")\" || exit 1\n"
-                      "mkdir \"$dir\" 2>/dev/null || { cd \"$dir\" && echo old; exit; }\n"
-                      "cd \"$dir\" || exit 1\n");
+                      "mkdir \"$dir\" 2>/dev/null\ncd \"$dir\" || exit 1\n"
+                      "if [ -e made ] || { [ ! -e begun ] && ls pid-* >/dev/null 2>&1; }; then\n"
+                      "    echo old; exit\nfi\n>begun\n");
     put_file(out, "task.sh", TASK);
     if (l->spec->member_restarts > 0)
         td__text_add(out, ">restarts\n");
@@ -51,8 +53,12 @@ td_status td__member_dir_create(const td__launch *l, const td__group_place *plac
         if (st)
             return st;
     }
-    td__text_add(out, "echo new\n");
     return td__text_status(out);
+}
+
+void td__member_dir_made(td__text *out)
+{
+    td__text_add(out, ">made\necho new\n");
 }
 
 /* cd DIR, or the end; then "for m in ...". */

@@ -176,6 +176,7 @@ static td_status start(void *system, const td__launch *l)
     TD_TRY_OR(st, done, td__arena_create(&a));
     TD_TRY_OR(st, done, make_place(l, a, &place));
     TD_TRY_OR(st, done, td__member_dir_create(l, &place, dir, 0, l->members, &script));
+    td__member_dir_made(&script);
     TD_TRY_OR(st, done, run_script(s, &script, &out));
     TD_TRY_OR(st, done, find_job(s, l->g.token, &found));
     if (found.used > 0)

@@ -337,10 +337,11 @@ static td_status start_part(ssh *s, const td__launch *l, const td__group_place *
     TD_TRY_OR(st, done, td__member_dir_create(l, place, dir, p->first, p->n, &script));
     for (int m = p->first; m < p->first + p->n; m++) {
         snprintf(number, sizeof number, "%d", m);
-        td__text_add(&script, "setsid ");
+        td__text_printf(&script, "if mkdir claim-%d 2>/dev/null; then setsid ", m);
         td__member_dir_run(l, dir, number, &script);
-        td__text_add(&script, " >/dev/null 2>&1 </dev/null &\n");
+        td__text_add(&script, " >/dev/null 2>&1 </dev/null & fi\n");
     }
+    td__member_dir_made(&script);
     st = run_there(s, p->host, &script, (td__command_opts){.out = &out});
 done:
     td__text_fini(&script);
