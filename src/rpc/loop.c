@@ -35,6 +35,11 @@ struct td__loop {
     td__task *next_task; /* while tasks run: the one to run next */
 };
 
+td__deadline td__loop_wakes(const td__loop *l)
+{
+    return l->timers ? l->timers->at : TD_DEADLINE_NEVER;
+}
+
 td_status td__loop_create(td__loop **out)
 {
     td__loop *l = td__calloc(1, sizeof *l);

@@ -33,6 +33,8 @@ TD_NODISCARD td_status td__loop_turn(td__loop *l, int max_ms);
 void td__loop_stop(td__loop *l);
 /* The next turn does not wait: a hook has left something to do. */
 void td__loop_again(td__loop *l);
+/* When the first timer is due; TD_DEADLINE_NEVER: it waits for events alone. */
+td__deadline td__loop_wakes(const td__loop *l);
 /* The time at which this turn's events came (td__clock_ns). */
 uint64_t td__loop_now(const td__loop *l);
 

@@ -19,6 +19,7 @@
 #include "base/utf8.h"
 #include "service/service_impl.h"
 #include "service/track/gpus.h"
+#include "service/track/place.h"
 
 enum { SWEEP_MS = 60000 }; /* between looks for old jobs */
 
@@ -295,12 +296,32 @@ td__resources td__service_need(const td__job_spec *p)
                            (int64_t)p->members * p->memory_mb};
 }
 
+/* What ssh.hosts have together; gpus -1: it is not said. */
+static td__resources ssh_capacity(const td__service_config *c)
+{
+    td__resources all = {.gpus = -1};
+    size_t nbytes;
+    int slots, gpus;
+
+    for (int i = 0; i < c->n_ssh_hosts; i++)
+        if (td__place_parse_host(c->ssh_hosts[i], &nbytes, &slots, &gpus)) {
+            all.slots += slots;
+            if (gpus >= 0)
+                all.gpus = (all.gpus < 0 ? 0 : all.gpus) + gpus;
+        }
+    return all;
+}
+
 td__resources td__service_elsewhere(const td__service *s, const td__job_spec *p)
 {
     const td__service_config *c = s->config;
     const td__tracker_ops *t = td__tracker_find(*p->tracker ? p->tracker : c->tracker);
     td__resources need = td__service_need(p);
 
+    /* Of hosts that ssh reaches it is known how many slots they have, and GPUs if that is said. */
+    if (t && !strcmp(t->name, "ssh"))
+        return (td__resources){.gpus = c->gpus < 0 && ssh_capacity(c).gpus < 0 ? need.gpus : 0,
+                               .memory_mb = !c->memory_mb ? need.memory_mb : 0};
     return (td__resources){t && t->own_capacity && !c->slots ? need.slots : 0,
                            t && t->own_capacity && c->gpus < 0 ? need.gpus : 0,
                            t && t->own_capacity && !c->memory_mb ? need.memory_mb : 0};
@@ -312,9 +333,12 @@ static td_status create_scheduler(td__service *s)
     struct sysinfo info = {0};
 
     sysinfo(&info);
+    td__resources there = ssh_capacity(c);
+    bool ssh = !strcmp(c->tracker, "ssh");
+    int64_t slots = ssh && there.slots ? there.slots : td__processors(),
+            gpus = ssh && there.gpus >= 0 ? there.gpus : td__gpus_of_machine();
     int64_t memory = (int64_t)((double)info.totalram * info.mem_unit / (1 << 20));
-    td__sched_opts o = {.capacity = {c->slots > 0 ? c->slots : td__processors(),
-                                     c->gpus >= 0 ? c->gpus : td__gpus_of_machine(),
+    td__sched_opts o = {.capacity = {c->slots > 0 ? c->slots : slots, c->gpus >= 0 ? c->gpus : gpus,
                                      c->memory_mb > 0 ? c->memory_mb : memory},
                         .max_launching = (int)c->max_launching,
                         .max_pending = (int)c->max_pending,

@@ -164,6 +164,9 @@ void td__service_data(td__service *s, int32_t job, td__data_state state, const c
 /* Quotas. */
 TD_NODISCARD td__answer td__service_set_quota(td__service *s, const td__caller *who,
                                               const td__quota *q);
+/* What the configuration has for the user counts again, or what "*" has. */
+TD_NODISCARD td__answer td__service_remove_quota(td__service *s, const td__caller *who,
+                                                 const char *user);
 TD_NODISCARD td_status td__service_quotas(td__service *s, td__quota_each each, void *arg);
 
 /* For the dashboard and for Prometheus. */

@@ -9,6 +9,7 @@
 #include "service/config.h"
 #include "service/sched/sched.h"
 #include "service/service.h"
+#include "service/track/gpus.h"
 
 #define TD__DOC_OBJECT "object" /* by "/buckets/BUCKET/KEY": the user who put it there */
 
@@ -65,6 +66,7 @@ struct td__service {
         const td__tracker_ops *ops;
         td__tracker *tracker;
     } trackers[TD__MAX_TRACKERS]; /* created at first use */
+    td__gpus gpus;                /* of this host: of all trackers together */
     td__active **active;          /* hash by id */
     size_t n_buckets;
     int n_active;

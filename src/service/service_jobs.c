@@ -441,6 +441,29 @@ td__answer td__service_set_quota(td__service *s, const td__caller *who, const td
     return td__answer_of(st);
 }
 
+td__answer td__service_remove_quota(td__service *s, const td__caller *who, const char *user)
+{
+    const td__service_config *c = s->config;
+    bool found;
+
+    if (!who->admin)
+        return td__answer_fail(TD_ANSWER_DENIED, "quotas are set by admins");
+    td_status st = td__job_store_delete_quota(s->store, user, &found);
+    if (!st && !found)
+        return td__answer_fail(TD_ANSWER_NOT_FOUND, "no quota was set for '%s'", user);
+    if (!st)
+        td__sched_unset_quota(s->sched, user);
+    for (int i = 0; i < c->n_quotas && !st; i++) {
+        const td__quota_rule *q = &c->quotas[i];
+        if (!strcmp(q->user, user))
+            st = td__sched_set_quota(s->sched, user,
+                                     (td__resources){q->slots, q->gpus, q->memory_mb}, q->queued,
+                                     q->weight);
+    }
+    td__service_touch(s);
+    return td__answer_of(st);
+}
+
 td_status td__service_quotas(td__service *s, td__quota_each each, void *arg)
 {
     for (int i = 0; i < s->config->n_quotas; i++) {

@@ -40,6 +40,7 @@ td_status td__service_tracker(td__service *s, const char *name, td__tracker **ou
         td__tracker_config c = {.loop = s->o.loop,
                                 .config = s->config,
                                 .self = s->o.self,
+                                .gpus = &s->gpus,
                                 .points = s->o.points,
                                 .event = td__service_track_event,
                                 .arg = s};

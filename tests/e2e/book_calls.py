@@ -325,6 +325,10 @@ def tandem(clients, folder):
     expect(client(TANDEM + "SetQuota", {"user": "ann", "slots": "4", "weight": 2.0}),
            {"user": "ann", "slots": "4", "weight": 2.0}, "SetQuota")
     assert {"user": "ann", "slots": "4", "weight": 2.0} in client(TANDEM + "ListQuotas")["quotas"]
+    client(TANDEM + "RemoveQuota", {"user": "ann"})
+    expect(client(TANDEM + "ListQuotas").get("quotas", []), [], "ListQuotas")
+    assert client(TANDEM + "GetStats")["slots"] != "0"
+    assert "sweeps" in client(TANDEM + "ListSweeps")["json"]
     where = {"name": "where", "dataset_id": "1", "train_data_version_hash": "hashAg==",
              "command": ["sh", "-c", "echo $METADATA_STORE_SERVER; ls $TRAINING_DATA_DIR"]}
     other_job = client(TANDEM + "Submit", {"spec": where})["job_id"]

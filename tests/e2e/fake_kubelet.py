@@ -9,6 +9,7 @@ are to be empty are made so: where nobody else sees them.
 
 As a real one does, it says everything again until the server has taken it, and looks at all pods
 again when the stream of events ends: a server that is busy loses neither a pod nor its end."""
+import base64
 import http.client
 import json
 import os
@@ -85,6 +86,16 @@ def group_of(pod):
     return re.sub("-(master|worker-[0-9]+)$", "", pod["metadata"]["name"])
 
 
+def value_of(pod, variable):
+    """Its own value, or that of a Secret."""
+    if "valueFrom" not in variable:
+        return variable.get("value", "")
+    ref = variable["valueFrom"]["secretKeyRef"]
+    namespace = pod["metadata"]["namespace"]
+    secret = json.load(call("GET", f"/api/v1/namespaces/{namespace}/secrets/{ref['name']}"))
+    return base64.b64decode(secret["data"][ref["key"]]).decode()
+
+
 def run(pod):
     container = pod["spec"]["containers"][0]
     if container["image"] in BAD_IMAGES:
@@ -93,7 +104,7 @@ def run(pod):
         return
     local = lambda text: re.sub(r"[-a-z0-9.]+\.svc\.cluster\.local", "127.0.0.1",
                                 text.replace("$$(", "$("))
-    env = dict(os.environ, **{e["name"]: local(e.get("value", "")) for e in container["env"]})
+    env = dict(os.environ, **{e["name"]: local(value_of(pod, e)) for e in container["env"]})
     end = time.monotonic() + 60
     while (container["image"] == LATE and env["RANK"] == "0" and group_of(pod) not in failed
            and time.monotonic() < end):

@@ -236,6 +236,7 @@ def prometheus(s):
     """The text that Prometheus reads, judged by its own tool where that is installed."""
     _, _, text = s.raw("GET", "/metrics")
     assert b"tandem_jobs" in text, text[:300]
+    assert b'tandem_grpc_ended_total{code="OK"} ' in text, text
     tool = shutil.which("promtool")
     if not tool:
         print("promtool is not installed: /metrics was not checked by it")
@@ -247,6 +248,9 @@ def prometheus(s):
 def quotas(s):
     assert s.call("PUT", "/v1/quotas/ann", {"slots": 2, "weight": 3})["slots"] == 2
     assert any(q["user"] == "ann" and q["weight"] == 3 for q in s.get("/v1/quotas")["quotas"])
+    s.call("DELETE", "/v1/quotas/ann")
+    assert all(q["user"] != "ann" for q in s.get("/v1/quotas")["quotas"])
+    s.call("DELETE", "/v1/quotas/ann", None, 404)
     s.call("PUT", "/v1/quotas/ann", {"slot": 2}, 400)
     s.call("PUT", "/v1/quotas/ann", {"slots": -1}, 400)
 

@@ -103,6 +103,7 @@ security:
   - {name: bob, scope: submit, sha256: $(sha writer)}
 END
 serve
+grep -q '^HTTP  https://' serve.out || fail "the address over TLS: $(grep HTTP serve.out)"
 book secure
 curl -sS --cacert cert.pem --http2 --max-time 20 -D headers -o answer \
     -H 'content-type: application/grpc' -H 'te: trailers' -H 'authorization: Bearer reader' \

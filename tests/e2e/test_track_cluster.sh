@@ -16,7 +16,8 @@ kube() { timeout 60 kubectl --kubeconfig "$TD_KUBE_CONFIG" --namespace "$space" 
 kube get nodes --no-headers 2>out | grep -q ' Ready' || skip "no node is ready: $(tail -1 out)"
 release() { kube delete namespace "$space" --wait=false >/dev/null 2>&1; }
 kube create namespace "$space" >out 2>&1 || fail "no namespace can be made"
-left() { kube get pods,services,configmaps -l tandem-token --no-headers 2>/dev/null | wc -l; }
+things=pods,services,configmaps,secrets
+left() { kube get $things -l tandem-token --no-headers 2>/dev/null | wc -l; }
 
 two_members_run_and_end
 a_failure_ends_the_group

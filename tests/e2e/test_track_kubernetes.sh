@@ -24,7 +24,7 @@ api() {
     curl -sS --max-time 60 --cacert kube/certs/apiserver.crt -H "Authorization: Bearer $token" "$@"
 }
 of() { api "$server/api/v1/namespaces/default/$1?labelSelector=tandem-token"; }
-left() { { of pods; of services; of configmaps; } | grep -c '"uid": "[^"]*",$'; }
+left() { { of pods; of services; of configmaps; of secrets; } | grep -c '"uid": "[^"]*",$'; }
 
 all_of_it
 
@@ -38,6 +38,15 @@ grep -q '"kind": "ConfigMap"' pods || fail "no owner"
 grep -q podAffinity pods || fail "not packed"
 of services | grep -q '"name": "job-12-[0-9]*-seen-service"' || fail "service's name"
 drive job-2-1-aa forget
+# Secrets are not in the pods.
+spec 'name: told' <<<'echo has $MY_TOKEN and $OPEN'
+drive job-2-11-kk -e MY_TOKEN='kept $(OPEN)' -e OPEN=shown start wait:EXITED logs:0
+has 'has kept $(OPEN) and shown'
+of pods >pods
+grep -q 'shown' pods || fail "variables"
+! grep -q 'kept' pods || fail "a secret is in a pod"
+drive job-2-11-kk forget
+none_left "of a group with a secret"
 # A member that dies before another has begun is restarted, too.
 died=$dir/job/died
 also='image: late' spec 'name: early' 'restarts: 1' 'resources: {members: 2}' \

@@ -179,6 +179,45 @@ TEST(service_is_restarted)
     rig_check_log(runs, 0, "a\nb\n");
 }
 
+/* While a job runs and nothing happens, the service sleeps: no timer is set, so that whatever the
+ * job does next is seen because it is told, not because somebody looks. */
+TEST(transitions_are_told_not_polled)
+{
+    int32_t job = rig_submit("{\"command\": [\"sh\", \"-c\", \"touch here; until test -e go; do "
+                             "sleep 0.02; done; exit 3\"]}");
+    td__deadline until = td__deadline_in_ms(RIG_DEADLINE_MS);
+    char text[8];
+
+    rig_wait_state(job, TD_JOB_RUNNING);
+    rig_wait_file(job, "here", text, sizeof text);
+    while (td__loop_wakes(rig_loop) != TD_DEADLINE_NEVER) {
+        CHECK(!td__deadline_passed(until), "the service polls while a job runs");
+        CHECK_OK(td__loop_turn(rig_loop, 0));
+    }
+    CHECK_OK(td__loop_turn(rig_loop, 0));
+    assert_true(td__loop_wakes(rig_loop) == TD_DEADLINE_NEVER);
+    rig_touch(job, "go");
+    assert_int_equal(rig_wait_state(job, TD_JOB_FAILED)->exit_status, 3);
+}
+
+/* A quota that was set while the service runs is removed: what was before counts again. */
+TEST(quotas_are_removed)
+{
+    static const char WANTS[] = "{\"command\": [\"true\"], \"resources\": {\"slots\": 3}}";
+    static const td__caller ANN = {.user = "ann"};
+    td__quota all = {"*", 2, -1, -1, -1, 1}, ann = {"ann", 1, -1, -1, -1, 1};
+
+    assert_int_equal(td__service_set_quota(rig_service, &RIG_ME, &all), TD_ANSWER_OK);
+    assert_int_equal(td__service_set_quota(rig_service, &RIG_ME, &ann), TD_ANSWER_OK);
+    rig_submit_as(&ANN, WANTS, TD_ANSWER_INVALID);
+    assert_int_equal(td__service_remove_quota(rig_service, &ANN, "ann"), TD_ANSWER_DENIED);
+    assert_int_equal(td__service_remove_quota(rig_service, &RIG_ME, "ann"), TD_ANSWER_OK);
+    assert_int_equal(td__service_remove_quota(rig_service, &RIG_ME, "ann"), TD_ANSWER_NOT_FOUND);
+    rig_submit_as(&ANN, WANTS, TD_ANSWER_INVALID); /* by that of everybody else */
+    assert_int_equal(td__service_remove_quota(rig_service, &RIG_ME, "*"), TD_ANSWER_OK);
+    rig_wait_state(rig_submit_as(&ANN, WANTS, TD_ANSWER_OK), TD_JOB_SUCCEEDED);
+}
+
 TEST(refusals)
 {
     static const td__caller ANN = {.user = "ann"};
@@ -467,6 +506,8 @@ int main(void)
         IN_DIR(member_without_steps_is_restarted),
         IN_DIR(cancel_pause_resume),
         IN_DIR(service_is_restarted),
+        IN_DIR(transitions_are_told_not_polled),
+        IN_DIR(quotas_are_removed),
         IN_DIR(refusals),
         IN_DIR(clusters_have_a_capacity_of_their_own),
         IN_DIR(idempotency_key),

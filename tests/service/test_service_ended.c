@@ -14,7 +14,7 @@
 #include "support/check.h"
 #include "support/service_rig.h"
 
-static const char *HOSTS[] = {"here:8"};
+static const char *HOSTS[] = {"here:8"}, *TWO_HOSTS[] = {"one:2/2", "two:1/0"};
 
 static const char *in_rig(const char *name)
 {
@@ -33,7 +33,7 @@ static void use_ssh(int64_t keep_ended_s)
     snprintf(command, sizeof command, "%s", in_rig("reach"));
     FILE *f = fopen(command, "w");
     assert_non_null(f);
-    fputs("#!/bin/sh\nshift\nexec \"$@\"\n", f);
+    fputs("#!/bin/sh\nexport ON_HOST=$1\nshift\nexec \"$@\"\n", f);
     assert_int_equal(fclose(f) | chmod(command, 0700), 0);
     snprintf(there, sizeof there, "%s", in_rig("there"));
     assert_true(mkdir(there, 0700) == 0 || access(there, F_OK) == 0);
@@ -131,6 +131,91 @@ TEST(attempts_go_with_their_job)
     wait_left(0);
 }
 
+/* A job that says where it is and which GPUs it has, and then waits for `name`. */
+static int32_t submit_there(const char *needs, const char *name)
+{
+    char text[600];
+
+    snprintf(text, sizeof text,
+             "{\"tracker\": \"ssh\", \"resources\": {%s}, \"command\": [\"sh\", \"-c\", \"echo "
+             "$ON_HOST $CUDA_VISIBLE_DEVICES; until test -e %s; do sleep 0.02; done\"]}",
+             needs, in_rig(name));
+    return rig_submit(text);
+}
+
+static void go(const char *name)
+{
+    FILE *f = fopen(in_rig(name), "w");
+    assert_non_null(f);
+    fclose(f);
+}
+
+static void wait_message(int32_t job, const char *want)
+{
+    td__deadline until = td__deadline_in_ms(RIG_DEADLINE_MS);
+
+    while (!strstr(rig_get(job)->message, want)) {
+        if (td__deadline_passed(until))
+            fail_msg("job %d says '%s', not '%s'", job, rig_get(job)->message, want);
+        CHECK_OK(td__loop_turn(rig_loop, 100));
+    }
+}
+
+/* Slots and GPUs of each host are counted over all groups, also by the service after this one. */
+TEST(hosts_are_not_overfilled)
+{
+    use_ssh(0);
+    rig_config->ssh_hosts = TWO_HOSTS;
+    rig_config->n_ssh_hosts = 2;
+    int32_t first = submit_there("\"members\": 1, \"gpus\": 1", "first");
+    rig_wait_state(first, TD_JOB_RUNNING);
+    int32_t second = submit_there("\"members\": 1, \"gpus\": 1", "second");
+    rig_wait_state(second, TD_JOB_RUNNING);
+    rig_close();
+    rig_open();
+    use_ssh(0);
+    rig_config->ssh_hosts = TWO_HOSTS;
+    rig_config->n_ssh_hosts = 2;
+    int32_t third = submit_there("\"members\": 1", "third");
+    rig_wait_state(third, TD_JOB_RUNNING);
+    int32_t fourth = submit_there("\"members\": 1, \"gpus\": 1", "fourth");
+    wait_message(fourth, "ssh.hosts have no room now for 1 members of 1 slots and 1 GPUs");
+    go("second");
+    rig_wait_state(second, TD_JOB_SUCCEEDED);
+    rig_wait_state(fourth, TD_JOB_RUNNING);
+    go("first");
+    go("third");
+    go("fourth");
+    rig_wait_state(first, TD_JOB_SUCCEEDED);
+    rig_wait_state(third, TD_JOB_SUCCEEDED);
+    rig_wait_state(fourth, TD_JOB_SUCCEEDED);
+    rig_check_log(first, 0, "one 0\n");
+    rig_check_log(second, 0, "one 1\n");
+    rig_check_log(third, 0, "two\n");
+    rig_check_log(fourth, 0, "one 1\n");
+}
+
+/* Without a key the capacity is that of the hosts, if they are where jobs go. */
+TEST(capacity_is_that_of_the_hosts)
+{
+    char data[100];
+    const char *sets[] = {data, "data.sync=normal", "tracker.default=ssh",
+                          "ssh.hosts=[one:2/2, two:1, three:4/1]"};
+    td__service_config *config;
+    td__service_stats stats;
+    td__service *service;
+
+    snprintf(data, sizeof data, "data.dir=%s/hosts", rig_dir);
+    CHECK_OK(td__config_load(NULL, sets, TD_LEN(sets), &config));
+    CHECK_OK(td__service_create(
+        &(td__service_opts){.loop = rig_loop, .config = config, .self = "tandem"}, &service));
+    td__service_get_stats(service, &stats);
+    assert_int_equal(stats.slots, 7);
+    assert_int_equal(stats.gpus, 3);
+    td__service_destroy(service);
+    td__config_destroy(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +223,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_restarted_service_removes_them, rig_set_up,
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(attempts_go_with_their_job, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(hosts_are_not_overfilled, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(capacity_is_that_of_the_hosts, rig_set_up, rig_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * (tests/e2e/test_track_*). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "service/spec.h"
@@ -10,6 +11,8 @@
 #include "service/track/docker_api.h"
 #include "service/track/kube_objects.h"
 #include "service/track/kubeconfig.h"
+#include "service/track/member_dir.h"
+#include "service/track/place.h"
 #include "support/check.h"
 
 #define CLUSTER "clusters: [{name: c, cluster: {server: 'https://h:1/'}}]\n"
@@ -190,6 +193,39 @@ static td__launch *launch(const char *spec_text)
     return l;
 }
 
+/* A pod names its secrets, and a Secret has them; `$(` is nothing special there. */
+TEST(pods_do_not_show_secrets)
+{
+    td__launch *l = launch("resources: {members: 2}");
+    const char *const env[] = {"TANDEM_SECRET=hidden $(A)", "AWS_SECRET_ACCESS_KEY=deep", "A=open",
+                               NULL};
+    const char *const open[] = {"A=open", NULL};
+    td__kube_group g = {
+        .l = l, .namespace_ = "n", .self = "", .name = "b", .owner = "o", .owner_uid = "u"};
+    json_t *pod;
+
+    l->g.env = env;
+    CHECK_OK(td__kube_pod(&g, 1, &pod));
+    json_t *secret = td__kube_secret(&g);
+    char *of_pod = json_dumps(pod, JSON_COMPACT), *of_secret = json_dumps(secret, JSON_COMPACT);
+    CHECK(!strstr(of_pod, "hidden") && !strstr(of_pod, "deep") && strstr(of_pod, "\"open\""), "%s",
+          of_pod);
+    CHECK(strstr(of_pod, "{\"name\":\"TANDEM_SECRET\",\"valueFrom\":{\"secretKeyRef\":{\"name\":"
+                         "\"o\",\"key\":\"TANDEM_SECRET\"}}}"),
+          "%s", of_pod);
+    CHECK(strstr(of_secret, "\"stringData\":{\"TANDEM_SECRET\":\"hidden $(A)\","
+                            "\"AWS_SECRET_ACCESS_KEY\":\"deep\"}"),
+          "%s", of_secret);
+    CHECK(strstr(of_secret, "ownerReferences"), "nobody owns it: %s", of_secret);
+    free(of_pod);
+    free(of_secret);
+    json_decref(pod);
+    json_decref(secret);
+    l->g.env = open;
+    CHECK(!td__kube_secret(&g), "a Secret of nothing");
+    td__launch_destroy(l);
+}
+
 TEST(names_follow_the_format)
 {
     td__launch *l = launch("name: My run_1");
@@ -266,6 +302,137 @@ TEST(processes_share_the_gpus_of_a_member)
     }
 }
 
+/* Where the host's GPUs of each member are known, it gets those and no others. */
+TEST(members_have_gpus_of_their_own)
+{
+    static const struct {
+        const char *spec, *before, *want[2];
+    } CASES[] = {
+        {"resources: {members: 2, gpus: 2}", "A=", {"2:5,", "3:2,"}},
+        {"resources: {members: 2, gpus: 2, processes: 1}", "A=", {"1:5,2,", "1:5,2,"}},
+        {"resources: {members: 2, gpus: 2, processes: 4}", "A=", {"4:5,2,", "7:5,2,"}},
+        {"resources: {members: 2, gpus: 2}", "CUDA_VISIBLE_DEVICES=a,b,c,d,e,f", {"2:f,", "3:c,"}},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        td__launch *l = launch(CASES[i].spec);
+        td__text script = {0}, out = {0};
+        int status, gpus[] = {0, 1, 5, 2};
+        l->gpus = gpus;
+        CHECK_OK(td__launch_script(l, &(td__group_place){0}, 1, true, &script));
+        const char *argv[] = {"env",
+                              "-u",
+                              "CUDA_VISIBLE_DEVICES",
+                              CASES[i].before,
+                              "sh",
+                              "-c",
+                              script.data,
+                              "sh",
+                              "sh",
+                              "-c",
+                              "echo $RANK:$CUDA_VISIBLE_DEVICES,",
+                              NULL};
+        CHECK_OK(td__command(
+            &(td__command_opts){.argv = argv, .out = &out, .until = td__deadline_in_ms(20000)},
+            &status));
+        for (int k = 0; k < 2; k++)
+            CHECK(strstr(out.data, CASES[i].want[k]), "%zu: no %s in %s", i, CASES[i].want[k],
+                  out.data);
+        td__text_fini(&out);
+        td__text_fini(&script);
+        td__launch_destroy(l);
+    }
+}
+
+/* Containers ask for GPUs by number: a count would be the first ones, for everybody. */
+TEST(containers_have_gpus_of_their_own)
+{
+    td__launch *l = launch("resources: {members: 2, gpus: 2}");
+    int gpus[] = {0, 1, 5, 2};
+
+    l->gpus = gpus;
+    char *text = json_dumps(td__docker_gpus(l, 1), JSON_COMPACT);
+    assert_string_equal(text, "[{\"DeviceIDs\":[\"5\",\"2\"],\"Capabilities\":[[\"gpu\"]]}]");
+    free(text);
+    td__launch_destroy(l);
+}
+
+TEST(hosts_of_ssh)
+{
+    static const struct {
+        const char *text;
+        int nbytes, slots, gpus; /* nbytes 0: refused */
+    } CASES[] = {
+        {"h", 1, 1, -1},      {"h:4", 1, 4, -1},   {"me@h:4/2", 4, 4, 2}, {"fe80::1:4", 7, 4, -1},
+        {"h:8/0", 1, 8, 0},   {"h:", 0, 0, 0},     {"h:0", 0, 0, 0},      {"h:4/", 0, 0, 0},
+        {"h:4/x", 0, 0, 0},   {"-o:4", 0, 0, 0},   {":4", 0, 0, 0},       {"h:4/2/1", 0, 0, 0},
+        {"h:99999", 0, 0, 0}, {"h:4/65", 0, 0, 0}, {"h:+4", 0, 0, 0},     {"a:1,b:2", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        size_t nbytes;
+        int slots, gpus;
+        bool good = td__place_parse_host(CASES[i].text, &nbytes, &slots, &gpus);
+        CHECK(good == (CASES[i].nbytes > 0), "%s", CASES[i].text);
+        CHECK(!good || ((int)nbytes == CASES[i].nbytes && slots == CASES[i].slots &&
+                        gpus == CASES[i].gpus),
+              "%s: %zu bytes, %d slots, %d GPUs", CASES[i].text, nbytes, slots, gpus);
+    }
+}
+
+static const char *run_script(const char *script, size_t nbytes)
+{
+    static char said[64];
+    char *part = strndup(script, nbytes);
+    const char *argv[] = {"sh", "-s", NULL};
+    td__text out = {0};
+
+    assert_non_null(part);
+    /* a script that is cut off may fail */
+    (void)!td__command(
+        &(td__command_opts){
+            .argv = argv, .input = part, .out = &out, .until = td__deadline_in_ms(20000)},
+        NULL);
+    snprintf(said, sizeof said, "%s", out.data ? out.data : "");
+    td__text_fini(&out);
+    free(part);
+    return said;
+}
+
+/* Whose service died while it was sent, at any byte, is completed by the next one, and begins no
+ * member twice; what was made is made once. */
+TEST(directories_of_members_are_completed)
+{
+    td__launch *l = launch("resources: {members: 1}");
+    char top[] = "/tmp/td-members-XXXXXX", dir[64];
+    const char *rm[] = {"rm", "-rf", top, NULL};
+    td__text script = {0};
+
+    assert_non_null(mkdtemp(top));
+    snprintf(dir, sizeof dir, "%s/t", top);
+    CHECK_OK(td__member_dir_create(l, &(td__group_place){0}, dir, 0, 1, &script));
+    td__text_add(&script, "if mkdir claim-0 2>/dev/null; then echo ran >>ran; fi\n");
+    td__member_dir_made(&script);
+    for (size_t cut = 0; cut < script.used; cut += cut + 60 < script.used ? 37 : 1) {
+        td__text ran = {0};
+        snprintf(dir, sizeof dir, "%s/t", top);
+        const char *count[] = {"sh", "-c", "cat \"$1/ran\"; rm -rf \"$1\"", "sh", dir, NULL};
+        run_script(script.data, cut);
+        const char *said = run_script(script.data, script.used);
+        CHECK(!strcmp(said, "new\n") || (cut + 12 > script.used && !strcmp(said, "old\n")),
+              "cut at byte %zu of %zu: '%s'", cut, script.used, said);
+        assert_string_equal(run_script(script.data, script.used), "old\n");
+        CHECK_OK(td__command(
+            &(td__command_opts){.argv = count, .out = &ran, .until = td__deadline_in_ms(20000)},
+            NULL));
+        CHECK(ran.data && !strcmp(ran.data, "ran\n"), "cut at byte %zu: it ran '%s'", cut,
+              ran.data ? ran.data : "");
+        td__text_fini(&ran);
+    }
+    td__text_fini(&script);
+    CHECK_OK(
+        td__command(&(td__command_opts){.argv = rm, .until = td__deadline_in_ms(20000)}, NULL));
+    td__launch_destroy(l);
+}
+
 TEST(commands_end_in_time)
 {
     const char *slow[] = {"sh", "-c", "cat; sleep 600 & wait", NULL};
@@ -304,9 +471,14 @@ int main(void)
         cmocka_unit_test(credentials_of_plugins),
         cmocka_unit_test(pods),
         cmocka_unit_test(streams_may_be_cut_anywhere),
+        cmocka_unit_test(pods_do_not_show_secrets),
         cmocka_unit_test(names_follow_the_format),
         cmocka_unit_test(scripts_run_all_processes_and_give_the_first_failure),
         cmocka_unit_test(processes_share_the_gpus_of_a_member),
+        cmocka_unit_test(members_have_gpus_of_their_own),
+        cmocka_unit_test(containers_have_gpus_of_their_own),
+        cmocka_unit_test(hosts_of_ssh),
+        cmocka_unit_test(directories_of_members_are_completed),
         cmocka_unit_test(commands_end_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

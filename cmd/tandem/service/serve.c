@@ -98,7 +98,8 @@ static td_status open_server(server *s, const char *self)
             .service = s->service, .sweeps = s->sweeps, .data = s->data, .tokens = s->tokens},
         &s->grpc));
     return td__http_api_create(
-        &(td__http_api_opts){.service = s->service, .sweeps = s->sweeps, .tokens = s->tokens},
+        &(td__http_api_opts){
+            .service = s->service, .sweeps = s->sweeps, .tokens = s->tokens, .grpc = s->grpc},
         &s->http);
 }
 
@@ -126,7 +127,7 @@ static void say_addresses(const server *s)
     for (int i = 0; (address = td__grpc_api_address(s->grpc, i)); i++)
         printf("gRPC  %s\n", address);
     for (int i = 0; (address = td__http_api_address(s->http, i)); i++)
-        printf("HTTP  http://%s/\n", address);
+        printf("HTTP  %s://%s/\n", *s->config->tls_cert ? "https" : "http", address);
     printf("data  %s\n", s->config->data_dir);
     fflush(stdout);
 }

@@ -76,6 +76,23 @@ static td_status listen_all(td__grpc_api *a, const td__service_config *c)
     return TD_OK;
 }
 
+static void observe(void *arg, const td__call *c, td__grpc_code code, uint64_t ns)
+{
+    td__grpc_api *a = arg;
+    const td__grpc_method *m = td__call_method(c);
+
+    if ((unsigned)code < TD__GRPC_CODES)
+        a->counters.ended[code]++;
+    if (m && m->kind == TD_GRPC_UNARY)
+        a->counters.seconds += (double)ns / 1e9;
+}
+
+void td__grpc_api_counters(const td__grpc_api *a, td__grpc_counters *out)
+{
+    *out = a->counters;
+    td__grpc_stats_get(a->server, &out->now);
+}
+
 td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
 {
     const td__service_config *c = td__service_config_of(o->service);
@@ -87,6 +104,7 @@ td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
                                      .per_address = (unsigned)c->per_address,
                                      .idle_ms = (unsigned)c->idle_timeout_s * 1000},
                           .authorize = authorize,
+                          .observe = observe,
                           .arg = a};
     td_status st;
 

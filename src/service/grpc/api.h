@@ -24,6 +24,15 @@ typedef struct td__grpc_api_opts {
 TD_NODISCARD td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out);
 void td__grpc_api_destroy(td__grpc_api *a); /* NULL is allowed */
 
+/* Counters since the start, for metrics. */
+enum { TD__GRPC_CODES = TD_GRPC_UNAUTHENTICATED + 1 };
+typedef struct td__grpc_counters {
+    td__grpc_stats now;
+    uint64_t ended[TD__GRPC_CODES]; /* calls, by how they ended */
+    double seconds;                 /* that they took, streams apart */
+} td__grpc_counters;
+void td__grpc_api_counters(const td__grpc_api *a, td__grpc_counters *out);
+
 /* The addresses with the ports that were picked; NULL after the last. */
 const char *td__grpc_api_address(const td__grpc_api *a, int i);
 /* Health says NOT_SERVING, clients are told to go; done is called when all are gone or the time is

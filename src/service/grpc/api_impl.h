@@ -20,6 +20,7 @@ struct td__grpc_api {
     unsigned rate;    /* calls per second; 0: no limit */
     char (*addresses)[TD_ADDRESS_BYTES];
     int n_addresses;
+    td__grpc_counters counters;
 };
 
 extern const td__grpc_service td__book_training;   /* training.TrainingService */

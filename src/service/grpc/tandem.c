@@ -430,6 +430,58 @@ static void list_quotas(td__call *c, void *arg, const void *request)
     td__arena_destroy(l.arena);
 }
 
+static void remove_quota(td__call *c, void *arg, const void *request)
+{
+    td__grpc_api *a = arg;
+    const Tandem__V1__RemoveQuotaRequest *m = request;
+    Google__Protobuf__Empty done = GOOGLE__PROTOBUF__EMPTY__INIT;
+    td__caller who = td__grpc_caller(c);
+
+    if (!td__grpc_refused(c, td__service_remove_quota(a->o.service, &who, m->user)))
+        td__call_reply(c, &done.base);
+}
+
+/* ---- the service as a whole ---- */
+
+static void list_sweeps(td__call *c, void *arg, const void *request)
+{
+    td__grpc_api *a = arg;
+    Tandem__V1__ListSweepsResponse m = TANDEM__V1__LIST_SWEEPS_RESPONSE__INIT;
+    td__text json = {0};
+
+    (void)request;
+    td__sweeps_list_json(a->o.sweeps, &json);
+    if (!td__grpc_refused(c, td__answer_of(td__text_status(&json)))) {
+        m.json = td__grpc_text(json.data);
+        td__call_reply(c, &m.base);
+    }
+    td__text_fini(&json);
+}
+
+static void get_stats(td__call *c, void *arg, const void *request)
+{
+    td__grpc_api *a = arg;
+    td__service_stats s;
+
+    (void)request;
+    td__service_get_stats(a->o.service, &s);
+    Tandem__V1__Stats m = {.base = PROTOBUF_C_MESSAGE_INIT(&tandem__v1__stats__descriptor),
+                           .n_jobs = TD_JOB_STATE_COUNT,
+                           .jobs = s.jobs,
+                           .slots = s.slots,
+                           .slots_used = s.slots_used,
+                           .gpus = s.gpus,
+                           .gpus_used = s.gpus_used,
+                           .memory_mb = s.memory_mb,
+                           .memory_mb_used = s.memory_mb_used,
+                           .submitted = s.submitted,
+                           .launched = s.launched,
+                           .retried = s.retried,
+                           .preempted = s.preempted,
+                           .start_ms = s.start_ms};
+    td__call_reply(c, &m.base);
+}
+
 static const td__grpc_method METHODS[] = {
     TD_METHOD("Submit", UNARY, tandem__v1__submit_request, SUBMIT, submit),
     TD_METHOD("Get", UNARY, tandem__v1__job_request, READ, get),
@@ -451,5 +503,8 @@ static const td__grpc_method METHODS[] = {
     TD_METHOD("CancelSweep", UNARY, tandem__v1__sweep_request, SUBMIT, cancel_sweep),
     TD_METHOD("SetQuota", UNARY, tandem__v1__quota, ADMIN, set_quota),
     TD_METHOD("ListQuotas", UNARY, tandem__v1__list_quotas_request, READ, list_quotas),
+    TD_METHOD("RemoveQuota", UNARY, tandem__v1__remove_quota_request, ADMIN, remove_quota),
+    TD_METHOD("ListSweeps", UNARY, tandem__v1__list_sweeps_request, READ, list_sweeps),
+    TD_METHOD("GetStats", UNARY, tandem__v1__get_stats_request, READ, get_stats),
 };
 const td__grpc_service td__tandem_v1 = {"tandem.v1.TrainingService", METHODS, TD_LEN(METHODS)};

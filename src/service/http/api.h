@@ -6,6 +6,7 @@
 
 #include "rpc/httpd.h"
 #include "service/config.h"
+#include "service/grpc/api.h"
 #include "service/service.h"
 #include "service/sweep/sweeps.h"
 
@@ -16,6 +17,7 @@ typedef struct td__http_api_opts {
     td__service *service;
     td__sweeps *sweeps;
     const td__tokens *tokens; /* NULL: none */
+    const td__grpc_api *grpc; /* for /metrics; NULL: none */
 } td__http_api_opts;
 
 /* Listens on every address of http.listen. */

@@ -169,6 +169,16 @@ void td__http_list_quotas(void *arg, td__httpd_request *r)
     td__text_fini(&t);
 }
 
+void td__http_delete_quota(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    td__caller who = td__http_caller(r);
+    const char *user = td__httpd_param(r, "user");
+
+    if (!td__http_api_refused(r, td__service_remove_quota(a->o.service, &who, user)))
+        td__http_done(r, 200, 0);
+}
+
 void td__http_put_quota(void *arg, td__httpd_request *r)
 {
     td__http_api *a = arg;

@@ -31,6 +31,25 @@ static void by_state(td__text *t, const char *name, const char *type, const char
                             td__job_state_name((td__job_state)i), v[i]);
 }
 
+static void grpc_counters(td__text *t, const td__grpc_api *grpc)
+{
+    td__grpc_counters c;
+
+    td__grpc_api_counters(grpc, &c);
+    whole(t, "tandem_grpc_calls_total", "counter", "gRPC calls begun.", (int64_t)c.now.calls);
+    family(t, "tandem_grpc_ended_total", "counter", "gRPC calls, by how they ended.");
+    for (int i = 0; i < TD__GRPC_CODES; i++)
+        if (i == TD_GRPC_OK || c.ended[i])
+            td__text_printf(t, "tandem_grpc_ended_total{code=\"%s\"} %" PRIu64 "\n",
+                            td__grpc_code_name((td__grpc_code)i), c.ended[i]);
+    seconds(t, "tandem_grpc_seconds_total", "Time of gRPC calls that are no streams.", c.seconds);
+    whole(t, "tandem_grpc_refused_connections_total", "counter",
+          "Connections refused: too many, in all or of one address.",
+          (int64_t)c.now.refused_connections);
+    whole(t, "tandem_grpc_connections", "gauge", "Open connections.", c.now.open_connections);
+    whole(t, "tandem_grpc_open_calls", "gauge", "Open calls, with streams.", c.now.open_calls);
+}
+
 void td__http_prometheus(void *arg, td__httpd_request *r)
 {
     td__http_api *a = arg;
@@ -70,5 +89,7 @@ void td__http_prometheus(void *arg, td__httpd_request *r)
     whole(t, "tandem_http_sent_bytes_total", "counter", "Bytes of bodies.", (int64_t)all.bytes_out);
     whole(t, "tandem_http_connections", "gauge", "Open connections.", all.connections);
     whole(t, "tandem_http_streams", "gauge", "Open streams.", all.streams);
+    if (a->o.grpc)
+        grpc_counters(t, a->o.grpc);
     td__httpd_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

@@ -4,9 +4,9 @@
  * then takes the actions that follow, in order. The service and the soak over a million jobs run
  * the same code.
  *
- * Lists     queued (eligible, waiting for a time, or held), launching, pending (launched, and waiting
- *           in the queue of another system), running, and paused; jobs that reach a final state are
- *           forgotten.
+ * Lists     queued (eligible, waiting for a time, or held), launching, pending (launched, and
+ *           waiting in the queue of another system), running, and paused; jobs that reach a final
+ *           state are forgotten.
  * Order     Higher priority first; among equals the user with the smaller share (dominant
  *           resource in use, by weight; then past usage, which halves in half_life), then the
  *           smaller id.
@@ -46,6 +46,9 @@ void td__sched_destroy(td__sched *s); /* NULL is allowed */
 /* What a user may have at once: -1 is no limit. user "*": whoever has no quota of their own. */
 TD_NODISCARD td_status td__sched_set_quota(td__sched *s, const char *user, td__resources most,
                                            int64_t queued, double weight);
+
+/* The user has what "*" has again; "*": no limit. */
+void td__sched_unset_quota(td__sched *s, const char *user);
 
 typedef struct td__sched_job {
     int32_t id;

@@ -247,6 +247,25 @@ td_status td__sched_set_quota(td__sched *s, const char *name, td__resources most
     return TD_OK;
 }
 
+void td__sched_unset_quota(td__sched *s, const char *name)
+{
+    user *u = strcmp(name, "*") ? td__sched_user_find(s, name) : NULL;
+
+    if (!strcmp(name, "*")) { /* cannot fail: it makes no user */
+        (void)!td__sched_set_quota(s, "*", (td__resources){-1, -1, -1}, -1, 1);
+        return;
+    }
+    if (!u)
+        return;
+    u->own_quota = false;
+    out_of_order(s, u);
+    u->most = s->default_most;
+    u->most_queued = s->default_queued;
+    u->weight = s->default_weight;
+    into_order(s, u);
+    s->changed = true;
+}
+
 bool td__sched_fits(const td__sched *s, const char *name, td__resources need,
                     td__resources elsewhere)
 {

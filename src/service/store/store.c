@@ -315,6 +315,18 @@ td_status td__job_store_quota(td__job_store *s, const td__quota *u)
     return td__sql_run(s, q, "quota");
 }
 
+td_status td__job_store_delete_quota(td__job_store *s, const char *user, bool *found)
+{
+    *found = false;
+    TD_TRY(td__sql_begin(s, "quota"));
+    sqlite3_stmt *q = td__sql(s, TD_STATEMENT_DELETE_QUOTA);
+    if (q)
+        sqlite3_bind_text(q, 1, user, -1, SQLITE_STATIC);
+    TD_TRY(td__sql_run(s, q, "quota"));
+    *found = sqlite3_changes(s->db) > 0;
+    return TD_OK;
+}
+
 td_status td__job_store_quotas(td__job_store *s, td__quota_each each, void *arg)
 {
     sqlite3_stmt *q = td__sql(s, TD_STATEMENT_QUOTAS);

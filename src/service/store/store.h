@@ -123,6 +123,8 @@ typedef struct td__quota {
 
 typedef bool (*td__quota_each)(void *arg, const td__quota *q);
 TD_NODISCARD td_status td__job_store_quota(td__job_store *s, const td__quota *q);
+/* *found: there was one. */
+TD_NODISCARD td_status td__job_store_delete_quota(td__job_store *s, const char *user, bool *found);
 TD_NODISCARD td_status td__job_store_quotas(td__job_store *s, td__quota_each each, void *arg);
 
 /* Small documents of other parts of the service, by (kind, key): sweeps, data sets, runs, model

@@ -47,6 +47,7 @@
     X(QUOTA,                                                                                      \
       "INSERT OR REPLACE INTO quotas(user, slots, gpus, memory_mb, queued, weight) VALUES(?1, "   \
       "?2, ?3, ?4, ?5, ?6)")                                                                      \
+    X(DELETE_QUOTA, "DELETE FROM quotas WHERE user = ?1")                                         \
     X(QUOTAS, "SELECT user, slots, gpus, memory_mb, queued, weight FROM quotas ORDER BY user")    \
     X(PUT, "INSERT OR REPLACE INTO documents(kind, key, value) VALUES(?1, ?2, ?3)")               \
     X(TAKE, "DELETE FROM documents WHERE kind = ?1 AND key = ?2")                                 \

@@ -138,15 +138,13 @@ static void begin(td__tracker *t, const td__group *from, td__call_kind kind)
         return;
     }
     g = add_group(c, from);
-    td__call *call = g ? td__cluster_call(g, kind) : NULL;
-    if (!call) {
-        if (g)
-            td__cluster_drop(g);
-        out_of_memory(c, from->token);
+    if (g)
+        g->adopting = kind == TD_CALL_LOOK;
+    if (g && td__cluster_begin(g, kind))
         return;
-    }
-    g->adopting = kind == TD_CALL_LOOK;
-    td__cluster_push(g, call);
+    if (g)
+        td__cluster_drop(g);
+    out_of_memory(c, from->token);
 }
 
 void td__cluster_start(td__tracker *t, const td__group *g)

@@ -48,6 +48,12 @@ typedef struct td__cluster_ops {
     void (*close)(void *s);
     /* Ends all calls under way; later ones fail too. */
     void (*stop)(void *s);
+    /* On the loop thread, and before any other call for the group: what the service itself hands
+     * out, places on hosts and GPUs, into l. adopt: what the group has, if it has any. TD_EPEER:
+     * there is nothing free now, and it is asked again. Given back when the group is over. Both
+     * NULL: the system hands out everything. */
+    TD_NODISCARD td_status (*reserve)(void *s, td__launch *l, bool adopt);
+    void (*release)(void *s, const char *token);
     /* All members, or none: after a failure nothing is left. What an earlier call with this token
      * has made is completed. */
     TD_NODISCARD td_status (*start)(void *s, const td__launch *l);

@@ -33,6 +33,13 @@ static void free_call(td__call *call)
     td__free(call);
 }
 
+static void release(td__cluster_group *g)
+{
+    if (g->reserved && g->c->ops->release)
+        g->c->ops->release(g->c->system, g->l->g.token);
+    g->reserved = false;
+}
+
 /* Forget about it here. A call under way keeps the group until it ends (its `c` stays, `next` of
  * the list does not). */
 void td__cluster_drop(td__cluster_group *g)
@@ -49,6 +56,7 @@ void td__cluster_drop(td__cluster_group *g)
     td__timer_stop(c->base.c.loop, &g->metrics);
     td__cluster_publish_stop(g);
     td__cluster_followers_stop(c, g);
+    release(g);
     g->over = true;
     for (td__call *call = g->calls ? g->calls->after : NULL, *after; call; call = after) {
         after = call->after;
@@ -69,14 +77,15 @@ void td__cluster_drop(td__cluster_group *g)
 /* Calls that no worker has begun, when the tracker ends; those of known groups go with these. */
 void td__cluster_empty_queue(td__cluster *c)
 {
-    for (td__call *call = c->queue, *next; call; call = next) {
-        next = call->next;
-        if (call->kind != TD_CALL_FORGET && !call->dropped)
-            continue;
-        if (call->dropped)
-            free_group(call->g);
-        free_call(call);
-    }
+    for (int i = 0; i < TD__LANES; i++)
+        for (td__call *call = c->lanes[i].queue, *next; call; call = next) {
+            next = call->next;
+            if (call->kind != TD_CALL_FORGET && !call->dropped)
+                continue;
+            if (call->dropped)
+                free_group(call->g);
+            free_call(call);
+        }
 }
 
 void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member, const char *text)
@@ -96,6 +105,7 @@ void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member
 void td__cluster_over(td__cluster_group *g, td__track_event_kind kind)
 {
     g->over = true;
+    release(g); /* who hears it may start another one */
     td__timer_stop(g->c->base.c.loop, &g->look);
     td__timer_stop(g->c->base.c.loop, &g->grace);
     td__timer_stop(g->c->base.c.loop, &g->metrics);
@@ -336,10 +346,10 @@ static void on_seen(td__cluster_group *g, const td__seen *seen)
 }
 
 /* The other system does not answer: said once, and tried again. */
-static void on_unseen(td__cluster_group *g, const td__call *call)
+static void on_unseen(td__cluster_group *g, const char *text)
 {
     if (!g->unreachable)
-        td__cluster_say(g, TD_TRACK_TROUBLE, 0, call->text);
+        td__cluster_say(g, TD_TRACK_TROUBLE, 0, text);
     g->unreachable = true;
     td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
 }
@@ -348,32 +358,55 @@ static void on_unseen(td__cluster_group *g, const td__call *call)
  * starts ends it. */
 void td__cluster_start_again(td__cluster_group *g)
 {
-    td__call *call = g->ending ? NULL : td__cluster_call(g, TD_CALL_START);
-
-    if (call)
-        td__cluster_push(g, call);
-    else if (g->ending)
+    if (g->ending)
         td__cluster_look_soon(g);
-    else
+    else if (!td__cluster_begin(g, TD_CALL_START))
         td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
 }
 
-static void on_start(td__cluster_group *g, const td__call *call)
+static void not_started(td__cluster_group *g, td_status st, const char *text)
 {
-    g->start_again = call->st == TD_EPEER || call->st == TD_ETIMEDOUT;
-    if (!call->st) {
-        g->unreachable = false;
-        td__cluster_look_soon(g);
-        return;
-    }
+    g->start_again = st == TD_EPEER || st == TD_ETIMEDOUT;
     if (g->start_again) {
-        on_unseen(g, call);
+        on_unseen(g, text);
         return;
     }
     g->exit_status = -1;
     g->exit_class = TD_EXIT_CLASS_LAUNCH;
-    snprintf(g->text, sizeof g->text, "%s", call->text);
+    snprintf(g->text, sizeof g->text, "%s", text);
     td__cluster_over(g, TD_TRACK_FAILED);
+}
+
+static void on_start(td__cluster_group *g, const td__call *call)
+{
+    if (call->st) {
+        not_started(g, call->st, call->text);
+        return;
+    }
+    g->start_again = g->unreachable = false;
+    td__cluster_look_soon(g);
+}
+
+bool td__cluster_begin(td__cluster_group *g, td__call_kind kind)
+{
+    const td__cluster_ops *o = g->c->ops;
+    char text[1024];
+
+    if (o->reserve && !g->reserved) {
+        td_status st = o->reserve(g->c->system, g->l, kind == TD_CALL_LOOK);
+        g->reserved = !st;
+        if (st == TD_ENOMEM)
+            return false;
+        if (st) {
+            snprintf(text, sizeof text, "%s", td_last_error());
+            not_started(g, st, text);
+            return true;
+        }
+    }
+    td__call *call = td__cluster_call(g, kind);
+    if (call)
+        td__cluster_push(g, call);
+    return call != NULL;
 }
 
 static void on_output(td__cluster_group *g, const td__call *call)
@@ -437,7 +470,7 @@ void td__cluster_ended(void *arg)
         if (g->over)
             break;
         if (call->st)
-            on_unseen(g, call);
+            on_unseen(g, call->text);
         else
             on_seen(g, call->seen);
         break;

@@ -66,6 +66,7 @@ struct td__cluster_group {
     uint64_t *log_base; /* of each member: bytes of its file that earlier incarnations wrote */
     bool *restarting;   /* of each member: RESTART was asked for, and not carried out yet */
     int restarts;       /* of members, so far */
+    bool reserved;      /* reserve() was called, and not release() */
     bool adopting;      /* the answer to adopt() is due */
     bool started;       /* STARTED was said */
     bool ending;        /* was told to stop, or a member failed: members that vanish are over */
@@ -87,6 +88,18 @@ struct td__cluster_group {
     uint64_t metrics_nbytes; /* that were told */
 };
 
+enum { TD__LANES = TD_CALL_FORGET + 1, TD__LANE_WORKERS = 16 };
+
+/* Calls of each kind have threads of their own: an image that is pulled, or a host that does not
+ * answer, delays no signal to another group and no look at it. */
+typedef struct td__lane {
+    td__cluster *c;
+    pthread_cond_t more; /* in the queue: for one worker */
+    td__call *queue, **queue_end;
+    pthread_t workers[TD__LANE_WORKERS]; /* started when there is work for them */
+    int n_workers, n_idle, n_waiting;    /* waiting: calls in the queue */
+} td__lane;
+
 struct td__cluster {
     td__tracker base;
     const td__cluster_ops *ops;
@@ -103,12 +116,10 @@ struct td__cluster {
     td__watch mailed; /* an eventfd */
     /* Workers. */
     pthread_mutex_t lock;  /* queue and stop */
-    pthread_cond_t more;   /* in the queue: for one worker */
     pthread_cond_t rested; /* for the watcher, between two streams */
-    td__call *queue, **queue_end;
+    td__lane lanes[TD__LANES];
     bool stop;
-    pthread_t workers[4], watcher;
-    int n_workers;
+    pthread_t watcher;
     bool watching;
 };
 
@@ -126,6 +137,8 @@ td__call *td__cluster_call(td__cluster_group *g, td__call_kind kind);
 /* cluster_groups.c: on the loop thread. */
 void td__cluster_ended(void *arg); /* a call */
 void td__cluster_look_soon(td__cluster_group *g);
+/* START or LOOK, after what is to be reserved. false: out of memory. */
+bool td__cluster_begin(td__cluster_group *g, td__call_kind kind);
 void td__cluster_start_again(td__cluster_group *g); /* after an outage */
 /* A signal; KILL follows STOP after the grace time. */
 void td__cluster_send(td__cluster_group *g, int member, td__track_signal what);

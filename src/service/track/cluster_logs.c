@@ -192,7 +192,7 @@ void td__cluster_follow(td__cluster_group *g, int member)
     if (n >= FOLLOWERS || follower_of(c, g, member))
         return;
     td__follower *f = td__calloc(1, sizeof *f);
-    if (!f || td__launch_copy(&g->l->g, &f->l)) {
+    if (!f || td__launch_clone(g->l, &f->l)) {
         td__free(f);
         return;
     }

@@ -65,13 +65,29 @@ void td__cluster_read_mail(td__cluster *c)
     }
 }
 
+static void *work(void *arg);
+
+/* With the lock. A thread that cannot be had is not missed while there is another one. */
+static bool add_worker(td__lane *lane)
+{
+    if (lane->n_workers == TD__LANE_WORKERS ||
+        pthread_create(&lane->workers[lane->n_workers], NULL, work, lane) != 0)
+        return lane->n_workers > 0;
+    lane->n_workers++;
+    return true;
+}
+
 void td__cluster_queue(td__cluster *c, td__call *call)
 {
+    td__lane *lane = &c->lanes[call->kind];
+
     pthread_mutex_lock(&c->lock);
     call->next = NULL;
-    *c->queue_end = call;
-    c->queue_end = &call->next;
-    pthread_cond_signal(&c->more);
+    *lane->queue_end = call;
+    lane->queue_end = &call->next;
+    if (++lane->n_waiting > lane->n_idle)
+        (void)add_worker(lane);
+    pthread_cond_signal(&lane->more);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -107,17 +123,21 @@ static void carry_out(td__call *call)
 
 static void *work(void *arg)
 {
-    td__cluster *c = arg;
+    td__lane *lane = arg;
+    td__cluster *c = lane->c;
 
     for (;;) {
         pthread_mutex_lock(&c->lock);
-        while (!c->queue && !c->stop)
-            pthread_cond_wait(&c->more, &c->lock);
-        td__call *call = c->stop ? NULL : c->queue;
+        lane->n_idle++;
+        while (!lane->queue && !c->stop)
+            pthread_cond_wait(&lane->more, &c->lock);
+        lane->n_idle--;
+        td__call *call = c->stop ? NULL : lane->queue;
         if (call) {
-            c->queue = call->next;
-            if (!c->queue)
-                c->queue_end = &c->queue;
+            lane->n_waiting--;
+            lane->queue = call->next;
+            if (!lane->queue)
+                lane->queue_end = &lane->queue;
         }
         pthread_mutex_unlock(&c->lock);
         if (!call)
@@ -206,15 +226,21 @@ td_status td__cluster_threads_start(td__cluster *c)
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->more, &attr);
     pthread_cond_init(&c->rested, &attr);
     pthread_condattr_destroy(&attr);
-    c->queue_end = &c->queue;
-    for (size_t i = 0; i < sizeof c->workers / sizeof *c->workers; i++) {
-        if (pthread_create(&c->workers[i], NULL, work, c) != 0)
-            return TD_FAIL(TD_ENOMEM, "a tracker's thread cannot be started");
-        c->n_workers++;
+    bool started = true;
+    for (int i = 0; i < TD__LANES; i++) {
+        td__lane *lane = &c->lanes[i];
+        lane->c = c;
+        lane->queue_end = &lane->queue;
+        pthread_cond_init(&lane->more, NULL);
     }
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < TD__LANES; i++) /* one that is sure to be there */
+        started = add_worker(&c->lanes[i]) && started;
+    pthread_mutex_unlock(&c->lock);
+    if (!started)
+        return TD_FAIL(TD_ENOMEM, "a tracker's thread cannot be started");
     if (!c->ops->watch)
         return TD_OK;
     if (pthread_create(&c->watcher, NULL, watch, c) != 0)
@@ -227,14 +253,17 @@ void td__cluster_threads_stop(td__cluster *c)
 {
     pthread_mutex_lock(&c->lock);
     c->stop = true;
-    pthread_cond_broadcast(&c->more);
+    for (int i = 0; i < TD__LANES; i++)
+        pthread_cond_broadcast(&c->lanes[i].more);
     pthread_cond_broadcast(&c->rested);
     pthread_mutex_unlock(&c->lock);
-    for (int i = 0; i < c->n_workers; i++)
-        pthread_join(c->workers[i], NULL);
+    for (int i = 0; i < TD__LANES; i++)
+        for (int k = 0; k < c->lanes[i].n_workers; k++)
+            pthread_join(c->lanes[i].workers[k], NULL);
     if (c->watching)
         pthread_join(c->watcher, NULL);
-    pthread_cond_destroy(&c->more);
+    for (int i = 0; i < TD__LANES; i++)
+        pthread_cond_destroy(&c->lanes[i].more);
     pthread_cond_destroy(&c->rested);
     pthread_mutex_destroy(&c->lock);
 }

@@ -54,4 +54,7 @@ typedef struct td__docker_frames {
 } td__docker_frames;
 bool td__docker_unframe(void *frames, const void *data, size_t nbytes);
 
+/* DeviceRequests of a member: its GPUs by number, or how many where they are not known. */
+json_t *td__docker_gpus(const td__launch *l, int member);
+
 #endif

@@ -18,6 +18,13 @@ int td__gpus_of_machine(void)
     return n;
 }
 
+void td__gpus_init(td__gpus *g, int64_t n)
+{
+    if (g->n)
+        return;
+    g->n = n < 0 ? td__gpus_of_machine() : n > TD__MOST_GPUS ? TD__MOST_GPUS : (int)n;
+}
+
 bool td__gpus_take(td__gpus *g, const char *token, int n, int *ids)
 {
     int found = 0;

@@ -14,6 +14,8 @@ typedef struct td__gpus {
 
 int td__gpus_of_machine(void);
 
+/* So many (-1: those of this machine) where it was not said before; what is taken stays. */
+void td__gpus_init(td__gpus *g, int64_t n);
 /* n of them for a token, their numbers into ids. false: there are not so many, none is taken. */
 bool td__gpus_take(td__gpus *g, const char *token, int n, int *ids);
 /* One that an attempt of before has. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "service/spec.h"
 #include "service/track/json_io.h"
 
 #define JOB_FILE "job.yaml"
@@ -78,16 +79,63 @@ static json_t *literal(const char *text)
     return j ? j : json_string("?"); /* not UTF-8 */
 }
 
-static json_t *environment(const td__texts *texts)
+/* Who may read pods need not know it. A key of a Secret is a variable's name. */
+static bool is_secret(const char *variable, size_t n)
+{
+    char name[128];
+
+    if (n == 0 || n >= sizeof name ||
+        strspn(variable, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") < n)
+        return false;
+    memcpy(name, variable, n);
+    name[n] = '\0';
+    return td__secret_name(name);
+}
+
+/* Of those that all members share: what differs between them is no secret. */
+static bool in_secret(const td__kube_group *g, const char *variable, size_t n)
+{
+    const char *const *shared = g->l->g.env;
+
+    if (!is_secret(variable, n))
+        return false;
+    while (*shared && strncmp(*shared, variable, n + 1) != 0)
+        shared++;
+    return *shared != NULL;
+}
+
+static json_t *environment(const td__kube_group *g, const td__texts *texts)
 {
     json_t *list = json_array();
     size_t at = 0;
     for (const char *v; (v = td__texts_next(texts->data, texts->used, &at));) {
         size_t n = strcspn(v, "=");
-        json_array_append_new(
-            list, json_pack("{s:s%, s:o}", "name", v, n, "value", literal(v[n] ? v + n + 1 : "")));
+        json_t *from = in_secret(g, v, n) ? json_pack("{s:{s:s, s:s%}}", "secretKeyRef", "name",
+                                                      g->owner, "key", v, n)
+                                          : NULL;
+        json_array_append_new(list, from ? json_pack("{s:s%, s:o}", "name", v, n, "valueFrom", from)
+                                         : json_pack("{s:s%, s:o}", "name", v, n, "value",
+                                                     literal(v[n] ? v + n + 1 : "")));
     }
     return list;
+}
+
+json_t *td__kube_secret(const td__kube_group *g)
+{
+    json_t *data = json_object();
+
+    for (int i = 0; g->l->g.env[i]; i++) {
+        const char *v = g->l->g.env[i];
+        size_t n = strcspn(v, "=");
+        if (is_secret(v, n) && json_object_setn_new(data, v, n, json_string(v[n] ? v + n + 1 : "")))
+            json_object_setn_new(data, v, n, json_string("?")); /* not UTF-8 */
+    }
+    if (!json_object_size(data)) {
+        json_decref(data);
+        return NULL;
+    }
+    return json_pack("{s:s, s:s, s:s, s:o, s:o}", "apiVersion", "v1", "kind", "Secret", "type",
+                     "Opaque", "metadata", metadata(g, g->owner), "stringData", data);
 }
 
 static json_t *resources(const td__job_spec *s)
@@ -234,7 +282,7 @@ td_status td__kube_pod(const td__kube_group *g, int member, json_t **out)
     TD_TRY_OR(st, done_arena, set_command(g, &place, member, container));
     TD_TRY_OR(st, done_arena, placement(g, spec));
     mount_job(g, spec, container);
-    json_object_set_new(container, "env", environment(&env));
+    json_object_set_new(container, "env", environment(g, &env));
     json_object_set_new(spec, "containers", json_pack("[O]", container));
     if (l->members > 1) {
         snprintf(text, sizeof text, "member-%d", member);

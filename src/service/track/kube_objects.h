@@ -3,6 +3,7 @@
  * A group of N members on a job with the base name B ("job-" and compat.names):
  *     ConfigMap  tandem-TOKEN          B and N; the owner of all others. Its name is the token's,
  *                                      so it can be created once only.
+ *     Secret     tandem-TOKEN          values of variables whose names speak of secrets
  *     Service    B-service             of member 0, for MASTER_ADDR (N > 1)
  *     Service    B-members             headless, so that each pod has a name (N > 1)
  *     Pod        B-master, B-worker-1, ...  */
@@ -29,6 +30,7 @@ typedef struct td__kube_group {
 } td__kube_group;
 
 json_t *td__kube_config_map(const td__kube_group *g);
+json_t *td__kube_secret(const td__kube_group *g); /* NULL: there is nothing secret */
 json_t *td__kube_service(const td__kube_group *g, bool headless);
 TD_NODISCARD td_status td__kube_pod(const td__kube_group *g, int member, json_t **out);
 

@@ -65,6 +65,31 @@ fail:
     return st;
 }
 
+td_status td__launch_clone(const td__launch *from, td__launch **out)
+{
+    size_t n_gpus = (size_t)from->members * (size_t)from->spec->gpus;
+    td__launch *l;
+
+    TD_TRY(td__launch_copy(&from->g, &l));
+    l->renumbered = from->renumbered;
+    if (from->parts)
+        l->parts = td__arena_alloc(l->arena, (size_t)(from->n_parts + 1) * sizeof *l->parts);
+    if (from->gpus)
+        l->gpus = td__arena_alloc(l->arena, (n_gpus + 1) * sizeof *l->gpus);
+    if ((from->parts && !l->parts) || (from->gpus && !l->gpus)) {
+        td__launch_destroy(l);
+        *out = NULL;
+        return TD_FAIL(TD_ENOMEM, "out of memory for a group");
+    }
+    l->n_parts = from->n_parts;
+    if (l->parts)
+        memcpy(l->parts, from->parts, (size_t)from->n_parts * sizeof *l->parts);
+    if (l->gpus)
+        memcpy(l->gpus, from->gpus, n_gpus * sizeof *l->gpus);
+    *out = l;
+    return TD_OK;
+}
+
 void td__launch_destroy(td__launch *l)
 {
     if (!l)
@@ -102,12 +127,18 @@ static void export(td__text *out, const char *variable)
     td__text_add(out, "\n");
 }
 
-/* A member's GPUs are those that its host shows it; CUDA numbers them from 0 where it does not say.
+/* A member's GPUs are those that its host shows it, of these its own where they are known; CUDA
+ * numbers them from 0 where the host does not say.
  * pick FIRST COUNT: so many of them. */
-static void number_gpus(int n, td__text *out)
+static void number_gpus(const td__launch *l, int member, td__text *out)
 {
+    int n = l->spec->gpus, most = n;
+    const int *own = l->gpus && !l->renumbered ? l->gpus + (ptrdiff_t)member * n : NULL;
+
+    for (int i = 0; own && i < n; i++)
+        most = own[i] + 1 > most ? own[i] + 1 : most;
     td__text_add(out, "gpus=${CUDA_VISIBLE_DEVICES:-");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < most; i++)
         td__text_printf(out, "%s%d", i ? "," : "", i);
     td__text_add(out, "}\n"
                       "pick() (\n"
@@ -120,6 +151,12 @@ static void number_gpus(int n, td__text *out)
                       "    done\n"
                       "    echo \"$list\"\n"
                       ")\n");
+    if (!own)
+        return;
+    td__text_add(out, "gpus=\"");
+    for (int i = 0; i < n; i++)
+        td__text_printf(out, "%s$(pick %d 1)", i ? "," : "", own[i]);
+    td__text_add(out, "\"\n");
 }
 
 td_status td__launch_script(const td__launch *l, const td__group_place *p, int member, bool shared,
@@ -129,8 +166,10 @@ td_status td__launch_script(const td__launch *l, const td__group_place *p, int m
 
     for (int i = 0; shared && l->g.env[i]; i++)
         export(out, l->g.env[i]);
-    if (share > 0)
-        number_gpus(l->spec->gpus, out);
+    if (share > 0 || (l->spec->gpus > 0 && l->gpus && !l->renumbered))
+        number_gpus(l, member, out);
+    if (share == 0 && l->spec->gpus > 0 && l->gpus && !l->renumbered)
+        td__text_add(out, "export CUDA_VISIBLE_DEVICES=\"$gpus\"\n");
     td__text_add(out, "pids=\n");
     for (int k = 0; k < n; k++) {
         td__texts own = {0};

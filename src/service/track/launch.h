@@ -7,14 +7,25 @@
 #include "base/text.h"
 #include "service/group_env.h"
 
+/* Members [first, first + n) are on one host, of those that the tracker has. */
+typedef struct td__part {
+    int host, first, n;
+} td__part;
+
 typedef struct td__launch {
     td__arena *arena;
-    td__group g; /* all of it lies in the arena, the spec apart */
+    td__part *parts; /* NULL: its system knows where members are */
+    int n_parts;
+    int *gpus;       /* (members times spec->gpus) of each member's host; NULL: not known here */
+    bool renumbered; /* a member finds its GPUs numbered from 0, whatever they are */
+    td__group g;     /* all of it lies in the arena, the spec apart */
     td__job_spec *spec;
     int members;
 } td__launch;
 
 TD_NODISCARD td_status td__launch_copy(const td__group *g, td__launch **out);
+/* All of it, for a thread that may outlive the group. */
+TD_NODISCARD td_status td__launch_clone(const td__launch *from, td__launch **out);
 void td__launch_destroy(td__launch *l); /* NULL is allowed */
 
 /* The environment of member m with one process: what all share, and what is its own. */

@@ -23,12 +23,13 @@ static const char TASK[] = "cd \"$(dirname \"$0\")\" || exit 125\n"
                            "    rm -f again-$m\n"
                            "done\n";
 
-/* A file with this text; printf is a part of sh, so that the text may be long. */
+/* A file with this text; printf is a part of sh, so that the text may be long. Who reads an older
+ * one goes on. */
 static void put_file(td__text *out, const char *name, const char *text)
 {
-    td__text_add(out, "printf '%s\\n' ");
+    td__text_add(out, "printf '%s\n' ");
     td__shell_quote(out, text);
-    td__text_printf(out, " >%s\n", name);
+    td__text_printf(out, " >%s.new && mv %s.new %s\n", name, name, name);
 }
 
 td_status td__member_dir_create(const td__launch *l, const td__group_place *place, const char *dir,
@@ -39,8 +40,9 @@ td_status td__member_dir_create(const td__launch *l, const td__group_place *plac
     td__text_add(out, "dir=");
     td__shell_quote(out, dir);
     td__text_add(out, "\numask 077\nmkdir -p \"$(dirname \"$dir\")\" || exit 1\n"
-                      "mkdir \"$dir\" 2>/dev/null || { cd \"$dir\" && echo old; exit; }\n"
-                      "cd \"$dir\" || exit 1\n");
+                      "mkdir \"$dir\" 2>/dev/null\ncd \"$dir\" || exit 1\n"
+                      "if [ -e made ] || { [ ! -e begun ] && ls pid-* >/dev/null 2>&1; }; then\n"
+                      "    echo old; exit\nfi\n>begun\n");
     put_file(out, "task.sh", TASK);
     if (l->spec->job_file[0])
         put_file(out, "job.yaml", l->spec->job_file);
@@ -55,8 +57,12 @@ td_status td__member_dir_create(const td__launch *l, const td__group_place *plac
         if (st)
             return st;
     }
-    td__text_add(out, "echo new\n");
     return td__text_status(out);
+}
+
+void td__member_dir_made(td__text *out)
+{
+    td__text_add(out, ">made\necho new\n");
 }
 
 /* cd DIR, or the end; then "for m in ...". */

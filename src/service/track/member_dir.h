@@ -16,8 +16,11 @@
 #include "service/track/cluster.h"
 
 /* Scripts for sh, to be run where the members are; `dir` is DIR/TOKEN.
- * create: makes the directory and its files for members [first, first + n); prints "new", or "old"
- * and does nothing if it is there. */
+ * create: makes the directory and its files for members [first, first + n); prints "old" and ends
+ * the script if it was made before. What a script that was cut off has left is completed.
+ * made: after create, and what the script does then: it is not done again; prints "new", last of
+ * all, since whoever reads it may be gone. */
+void td__member_dir_made(td__text *out);
 TD_NODISCARD td_status td__member_dir_create(const td__launch *l, const td__group_place *place,
                                              const char *dir, int first, int n, td__text *out);
 /* state: a line for each of them, "M ended STATUS", "M running", "M gone" or "M waiting"; nothing

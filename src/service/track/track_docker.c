@@ -19,11 +19,14 @@
 #include "remote/url.h"
 #include "service/track/docker_api.h"
 #include "service/track/free_port.h"
+#include "service/track/gpus.h"
+#include "service/track/place.h"
 
 enum { WATCH_MS = 3600000, NAME_BYTES = 256, MOST_MEMBERS = 1024 };
 
 typedef struct docker {
     td__http_pool *http;
+    td__gpus *gpus, own_gpus;
     const td__service_config *config;
     const char *self;
 } docker;
@@ -36,6 +39,8 @@ static td_status open_docker(const td__tracker_config *c, void **out)
         return TD_FAIL(TD_ENOMEM, "out of memory for tracker docker");
     d->config = c->config;
     d->self = c->self;
+    d->gpus = c->gpus ? c->gpus : &d->own_gpus;
+    td__gpus_init(d->gpus, c->config->gpus);
     td_status st = td__http_pool_create(
         &(td__http_opts){.unix_socket = c->config->docker_socket, .attempts = 2}, &d->http);
     if (st)
@@ -62,6 +67,39 @@ static td_status call(docker *d, const char *method, const char *path, json_t *b
     return td__docker_call_api(
         d->http,
         &(td__docker_call){.method = method, .path = path, .body = body, .status = status});
+}
+
+/* ---- GPUs ---- */
+
+/* Which ones, not how many: those of different groups, and of a group's members, are different. */
+static td_status reserve(void *s, td__launch *l, bool adopt)
+{
+    int n = l->members * l->spec->gpus;
+    docker *d = s;
+
+    l->renumbered = true;
+    if (n == 0)
+        return TD_OK;
+    if (td__place_read(l, NULL, 0)) {
+        for (int i = 0; i < n; i++)
+            td__gpus_mark(d->gpus, l->g.token, l->gpus[i]);
+        return TD_OK;
+    }
+    if (adopt) /* nobody knows which */
+        return TD_OK;
+    int *ids = n <= d->gpus->n ? td__arena_alloc(l->arena, (size_t)n * sizeof *ids) : NULL;
+    if (!ids || !td__gpus_take(d->gpus, l->g.token, n, ids))
+        return TD_FAIL(n > d->gpus->n ? TD_EINVAL : TD_EPEER, "this host has no %d free GPUs", n);
+    l->gpus = ids;
+    td_status st = td__place_write(l, NULL);
+    if (st)
+        td__gpus_release(d->gpus, l->g.token);
+    return st;
+}
+
+static void release(void *s, const char *token)
+{
+    td__gpus_release(((docker *)s)->gpus, token);
 }
 
 /* ---- start ---- */
@@ -189,7 +227,23 @@ static td_status set_command(const docker *d, const td__launch *l, const td__gro
     return st;
 }
 
-static json_t *host_config(const td__launch *l, const plan *p)
+json_t *td__docker_gpus(const td__launch *l, int member)
+{
+    json_t *ids = json_array();
+    char number[16];
+
+    if (!l->gpus) {
+        json_decref(ids);
+        return json_pack("[{s:i, s:[[s]]}]", "Count", l->spec->gpus, "Capabilities", "gpu");
+    }
+    for (int i = 0; i < l->spec->gpus; i++) {
+        snprintf(number, sizeof number, "%d", l->gpus[member * l->spec->gpus + i]);
+        json_array_append_new(ids, json_string(number));
+    }
+    return json_pack("[{s:o, s:[[s]]}]", "DeviceIDs", ids, "Capabilities", "gpu");
+}
+
+static json_t *host_config(const td__launch *l, const plan *p, int member)
 {
     json_t *h = json_pack("{s:s, s:I, s:I, s:[s++]}", "NetworkMode", p->network, "NanoCpus",
                           (json_int_t)l->spec->slots * 1000000000, "Memory",
@@ -198,9 +252,7 @@ static json_t *host_config(const td__launch *l, const plan *p)
         json_array_append_new(json_object_get(h, "Binds"),
                               json_pack("s+++", l->g.data, ":", l->g.data, ":ro"));
     if (l->spec->gpus > 0)
-        json_object_set_new(
-            h, "DeviceRequests",
-            json_pack("[{s:i, s:[[s]]}]", "Count", l->spec->gpus, "Capabilities", "gpu"));
+        json_object_set_new(h, "DeviceRequests", td__docker_gpus(l, member));
     if (td__job_processes(l->spec) > 1) /* processes of a member share memory */
         json_object_set_new(h, "ShmSize", json_integer(1 << 30));
     return h;
@@ -238,7 +290,7 @@ static td_status create_member(docker *d, const td__launch *l, const plan *p, in
     json_object_set_new(body, "Image", json_string(l->g.image));
     json_object_set_new(body, "Env", texts_json(&env));
     json_object_set_new(body, "Labels", labels(l, p, member));
-    json_object_set_new(body, "HostConfig", host_config(l, p));
+    json_object_set_new(body, "HostConfig", host_config(l, p, member));
     td__text_add(&path, "/containers/create?name=");
     td__url_encode(&path, name ? name : "", false);
     TD_TRY_OR(st, done, td__text_status(&path));
@@ -485,6 +537,8 @@ done:
 static const td__cluster_ops OPS = {.open = open_docker,
                                     .close = close_docker,
                                     .stop = stop_docker,
+                                    .reserve = reserve,
+                                    .release = release,
                                     .start = start,
                                     .look = look,
                                     .signal = signal_members,

@@ -144,6 +144,8 @@ static td_status forget(void *s, const char *token)
     one = delete_all(k, "services", token, -1, -1);
     st = one ? one : st;
     snprintf(owner, sizeof owner, "tandem-%s", token);
+    one = delete (k, "secrets", owner, -1);
+    st = one ? one : st;
     one = delete (k, "configmaps", owner, -1);
     return one ? one : st;
 }
@@ -175,6 +177,9 @@ static td_status claim(cluster *k, td__kube_group *g)
 
 static td_status create_all(cluster *k, td__kube_group *g)
 {
+    json_t *secret = td__kube_secret(g);
+    if (secret)
+        TD_TRY(create(k, "secrets", secret));
     if (g->l->members > 1) {
         TD_TRY(create(k, "services", td__kube_service(g, false)));
         TD_TRY(create(k, "services", td__kube_service(g, true)));

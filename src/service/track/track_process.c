@@ -52,7 +52,7 @@ struct tracker {
     td__tracker head;
     td__watch notify;
     group *groups;
-    td__gpus gpus;
+    td__gpus *gpus, own_gpus;
 };
 
 static const char *path_of(const group *g, const char *name, char path[PATH_BYTES])
@@ -97,7 +97,7 @@ static void drop(group *g)
     const int wds[] = {g->wd, g->run_wd, g->job_wd};
 
     unwatch_supervisor(g);
-    td__gpus_release(&t->gpus, g->token);
+    td__gpus_release(t->gpus, g->token);
     for (int i = 0; i < 3; i++)
         if (wds[i] >= 0)
             inotify_rm_watch(t->notify.fd, wds[i]);
@@ -342,7 +342,7 @@ static void mark_gpus(group *g)
     const json_t *list = json_object_get(spec, "gpus");
 
     for (size_t i = 0; i < json_array_size(list); i++)
-        td__gpus_mark(&g->t->gpus, g->token, (int)json_integer_value(json_array_get(list, i)));
+        td__gpus_mark(g->t->gpus, g->token, (int)json_integer_value(json_array_get(list, i)));
     json_decref(spec);
     if (fd >= 0)
         close(fd);
@@ -356,7 +356,7 @@ static td_status launch(group *g, const td__group *given, bool *spawned)
 
     int gpus[TD__MOST_GPUS], n_gpus = given->spec->members * given->spec->gpus;
 
-    if (n_gpus > TD__MOST_GPUS || !td__gpus_take(&g->t->gpus, g->token, n_gpus, gpus))
+    if (n_gpus > TD__MOST_GPUS || !td__gpus_take(g->t->gpus, g->token, n_gpus, gpus))
         return TD_FAIL(TD_EINVAL, "%s: this host has no %d free GPUs", g->token, n_gpus);
     TD_TRY(td__point(points, TD_POINT_FILE, "spec"));
     TD_TRY(td__attempt_write(path_of(g, "spec", path), given, gpus));
@@ -504,9 +504,8 @@ static td_status process_create(const td__tracker_config *c, td__tracker **out)
         return TD_FAIL(TD_ENOMEM, "tracker process: out of memory");
     t->head.ops = &td__tracker_process;
     t->head.c = *c;
-    t->gpus.n = c->config->gpus >= 0 ? (int)c->config->gpus : td__gpus_of_machine();
-    if (t->gpus.n > TD__MOST_GPUS)
-        t->gpus.n = TD__MOST_GPUS;
+    t->gpus = c->gpus ? c->gpus : &t->own_gpus;
+    td__gpus_init(t->gpus, c->config->gpus);
     t->notify =
         (td__watch){.fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC), .ready = on_notify, .arg = t};
     td_status st = t->notify.fd < 0 ? TD_FAIL(TD_EIO, "inotify: %s", strerror(errno))

@@ -10,16 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "service/track/command.h"
 #include "service/track/member_dir.h"
+#include "service/track/slurm_list.h"
 
 enum { LIMIT_MS = 60000, PORT_FIRST = 20000, PORT_COUNT = 10000, PATH = 4096, TAIL_MS = 3600000 };
 
 typedef struct slurm {
     const td__service_config *config;
+    td__slurm_list *jobs; /* for looks at groups */
     atomic_bool stopped;
 } slurm;
+
+static td_status list_jobs(void *system, td__text *out);
 
 static td_status open_slurm(const td__tracker_config *c, void **out)
 {
@@ -27,12 +32,18 @@ static td_status open_slurm(const td__tracker_config *c, void **out)
     if (!s)
         return TD_FAIL(TD_ENOMEM, "out of memory for tracker slurm");
     s->config = c->config;
-    *out = s;
-    return TD_OK;
+    td_status st = td__slurm_list_create(list_jobs, td__clock_ns, s, &s->jobs);
+    if (st)
+        td__free(s);
+    else
+        *out = s;
+    return st;
 }
 
-static void close_slurm(void *s)
+static void close_slurm(void *system)
 {
+    slurm *s = system;
+    td__slurm_list_destroy(s->jobs);
     td__free(s);
 }
 
@@ -62,6 +73,17 @@ static void group_dir(const slurm *s, const td__launch *l, char out[PATH])
 {
     const char *base = s->config->slurm_dir;
     snprintf(out, PATH, "%s/%s", base && base[0] ? base : l->g.dir, l->g.token);
+}
+
+/* All jobs of this user, the service's. */
+static td_status list_jobs(void *system, td__text *out)
+{
+    char user[16];
+
+    snprintf(user, sizeof user, "%u", (unsigned)getuid());
+    const char *argv[] = {"squeue", "--noheader", "--states=all", "--format=%j|%T|%r|%i", "--user",
+                          user,     NULL};
+    return run(system, argv, NULL, out);
 }
 
 /* "STATE|REASON|ID" of the batch job of that name; empty: Slurm does not know it (any more). */
@@ -154,6 +176,7 @@ static td_status start(void *system, const td__launch *l)
     TD_TRY_OR(st, done, td__arena_create(&a));
     TD_TRY_OR(st, done, make_place(l, a, &place));
     TD_TRY_OR(st, done, td__member_dir_create(l, &place, dir, 0, l->members, &script));
+    td__member_dir_made(&script);
     TD_TRY_OR(st, done, run_script(s, &script, &out));
     TD_TRY_OR(st, done, find_job(s, l->g.token, &found));
     if (found.used > 0)
@@ -175,6 +198,7 @@ static td_status start(void *system, const td__launch *l)
     batch_script(s, l, dir, &batch);
     TD_TRY_OR(st, done, td__text_status(&batch));
     st = run(s, (const char *const[]){"sbatch", "--parsable", NULL}, batch.data, &found);
+    td__slurm_list_changed(s->jobs);
     if (st == TD_EINVAL) { /* refused */
         char text[1024];
         snprintf(text, sizeof text, "%s", td_last_error());
@@ -235,7 +259,7 @@ static td_status look(void *system, const td__launch *l, td__seen *seen)
 
     group_dir(s, l, dir);
     /* The job first: what it wrote down is there when Slurm says that it has ended. */
-    TD_TRY_OR(st, done, find_job(s, l->g.token, &job));
+    TD_TRY_OR(st, done, td__slurm_list_find(s->jobs, l->g.token, &job));
     td__member_dir_state(dir, 0, l->members, false, &script);
     TD_TRY_OR(st, done, run_script(s, &script, &out));
     td__member_dir_seen(out.data, seen, l->members);
@@ -273,6 +297,7 @@ static td_status signal_members(void *system, const td__launch *l, int member,
     const char *cancel[] = {"scancel", "--name", l->g.token, NULL};
     bool gentle = what == TD_TRACK_STOP && !is_waiting(job.data);
     st = run(s, gentle ? terminate : cancel, NULL, &out);
+    td__slurm_list_changed(s->jobs);
 done:
     td__text_fini(&script);
     td__text_fini(&out);

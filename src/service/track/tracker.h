@@ -86,7 +86,8 @@ typedef struct td__tracker_config {
     const char *self;                 /* path of the tandem program */
     void (*event)(void *arg, const td__track_event *e);
     void *arg;
-    td__points *points; /* (optional) told before steps that change something, for tests */
+    struct td__gpus *gpus; /* of this host, for all trackers that hand them out; NULL: its own */
+    td__points *points;    /* (optional) told before steps that change something, for tests */
 } td__tracker_config;
 
 typedef struct td__tracker_ops {

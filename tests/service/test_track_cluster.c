@@ -1,0 +1,304 @@
+/* Trackers over other systems (cluster.h) with a system that the test plays: what delays one group
+ * delays no other, output that cannot be had is waited for, what ended members leave is removed,
+ * and one call of squeue serves all groups. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "rpc/loop.h"
+#include "service/config.h"
+#include "service/spec.h"
+#include "service/track/cluster.h"
+#include "service/track/command.h"
+#include "service/track/slurm_list.h"
+#include "support/check.h"
+
+enum { GROUPS = 40, DEADLINE_MS = 60000 };
+
+/* A group "g-N" runs until it gets a signal; one called "slow-N" takes for ever to start. */
+typedef struct played {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stopped, signalled[GROUPS];
+    int outages; /* output() meets so many */
+    int outputs, tidied, forgotten;
+} played;
+
+static played world;
+
+static td_status open_world(const td__tracker_config *c, void **out)
+{
+    (void)c;
+    world = (played){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    *out = &world;
+    return TD_OK;
+}
+
+static void close_world(void *s)
+{
+    (void)s;
+}
+
+static void stop_world(void *s)
+{
+    played *w = s;
+    pthread_mutex_lock(&w->lock);
+    w->stopped = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int number_of(const char *token)
+{
+    return (int)strtol(strchr(token, '-') + 1, NULL, 10);
+}
+
+static td_status start(void *s, const td__launch *l)
+{
+    played *w = s;
+    if (l->g.token[0] != 's')
+        return TD_OK;
+    pthread_mutex_lock(&w->lock);
+    while (!w->stopped)
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    return TD_EABORTED;
+}
+
+static td_status look(void *s, const td__launch *l, td__seen *seen)
+{
+    played *w = s;
+    pthread_mutex_lock(&w->lock);
+    bool over = w->signalled[number_of(l->g.token)];
+    seen[0] =
+        (td__seen){.state = over ? TD_SEEN_ENDED : TD_SEEN_RUNNING, .exit_status = over ? 143 : 0};
+    pthread_mutex_unlock(&w->lock);
+    return TD_OK;
+}
+
+static td_status signal_it(void *s, const td__launch *l, int member, td__track_signal what)
+{
+    played *w = s;
+    (void)member, (void)what;
+    pthread_mutex_lock(&w->lock);
+    w->signalled[number_of(l->g.token)] = true;
+    pthread_mutex_unlock(&w->lock);
+    return TD_OK;
+}
+
+static td_status output(void *s, const td__launch *l, int member, bool follow,
+                        td__cluster_sink sink, void *user)
+{
+    played *w = s;
+    (void)l, (void)member, (void)follow;
+    pthread_mutex_lock(&w->lock);
+    bool outage = w->outputs++ < w->outages;
+    pthread_mutex_unlock(&w->lock);
+    if (outage)
+        return TD_FAIL(TD_EPEER, "nobody answers");
+    sink(user, "said\n", 5);
+    return TD_OK;
+}
+
+static td_status tidy(void *s, const td__launch *l)
+{
+    (void)l;
+    ((played *)s)->tidied++;
+    return TD_OK;
+}
+
+static td_status forget(void *s, const char *token)
+{
+    (void)token;
+    ((played *)s)->forgotten++;
+    return TD_OK;
+}
+
+static const td__cluster_ops OPS = {.open = open_world,
+                                    .close = close_world,
+                                    .stop = stop_world,
+                                    .start = start,
+                                    .look = look,
+                                    .signal = signal_it,
+                                    .output = output,
+                                    .tidy = tidy,
+                                    .forget = forget,
+                                    .look_every_ms = 50};
+
+extern const td__tracker_ops td__tracker_played;
+TD_CLUSTER_TRACKER(played, "played", "groups of a test", OPS, .own_capacity = false);
+
+typedef struct rig {
+    td__loop *loop;
+    td__tracker *t;
+    td__service_config *config;
+    td__job_spec *spec;
+    char dir[64];
+    int started, exited, forgotten, unsaved;
+} rig;
+
+static void on_event(void *arg, const td__track_event *e)
+{
+    rig *r = arg;
+    r->started += e->kind == TD_TRACK_STARTED;
+    r->exited += e->kind == TD_TRACK_EXITED;
+    r->unsaved += e->kind == TD_TRACK_EXITED && e->unsaved;
+    r->forgotten += e->kind == TD_TRACK_FORGOTTEN;
+}
+
+static void set_up(rig *r)
+{
+    static const char SPEC[] = "{\"grace_s\": 600}";
+
+    *r = (rig){.dir = "/tmp/td-cluster-XXXXXX"};
+    assert_non_null(mkdtemp(r->dir));
+    CHECK_OK(td__loop_create(&r->loop));
+    CHECK_OK(td__config_load(NULL, NULL, 0, &r->config));
+    CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "spec", &r->spec));
+    td__tracker_config c = {
+        .loop = r->loop, .config = r->config, .self = "", .event = on_event, .arg = r};
+    CHECK_OK(td__tracker_played.create(&c, &r->t));
+}
+
+static void tear_down(rig *r)
+{
+    const char *argv[] = {"rm", "-rf", r->dir, NULL};
+
+    r->t->ops->destroy(r->t);
+    td__loop_destroy(r->loop);
+    td__config_destroy(r->config);
+    td__spec_destroy(r->spec);
+    CHECK_OK(td__command(
+        &(td__command_opts){.argv = argv, .until = td__deadline_in_ms(DEADLINE_MS)}, NULL));
+}
+
+static void begin(rig *r, const char *name, int number)
+{
+    static const char *const NONE[] = {NULL};
+    char token[32];
+
+    snprintf(token, sizeof token, "%s-%d", name, number);
+    r->t->ops->start(r->t, &(td__group){.token = token,
+                                        .job = 1,
+                                        .spec = r->spec,
+                                        .dir = r->dir,
+                                        .env = NONE,
+                                        .command = NONE,
+                                        .image = ""});
+}
+
+static void wait_for(rig *r, const int *counter, int least, const char *what)
+{
+    td__deadline until = td__deadline_in_ms(DEADLINE_MS);
+
+    while (*counter < least) {
+        CHECK(!td__deadline_passed(until), "%d %s, not %d", *counter, what, least);
+        CHECK_OK(td__loop_turn(r->loop, 100));
+    }
+}
+
+/* As many starts as there can be calls of that kind never end: a group that runs is seen, and
+ * stopped, and its output fetched all the same. */
+TEST(slow_starts_delay_no_other_group)
+{
+    rig r;
+
+    set_up(&r);
+    begin(&r, "g", 0);
+    wait_for(&r, &r.started, 1, "have started");
+    for (int i = 1; i < GROUPS; i++)
+        begin(&r, "slow", i);
+    r.t->ops->signal(r.t, "g-0", TD_TRACK_ALL, TD_TRACK_STOP);
+    wait_for(&r, &r.exited, 1, "have ended");
+    tear_down(&r);
+}
+
+/* Its output is fetched, then what it needs no more goes; the answer to forget() is told. */
+TEST(ended_groups_are_tidied_and_forgotten)
+{
+    rig r;
+
+    set_up(&r);
+    world.outages = 1;
+    begin(&r, "g", 0);
+    wait_for(&r, &r.started, 1, "have started");
+    r.t->ops->signal(r.t, "g-0", TD_TRACK_ALL, TD_TRACK_STOP);
+    wait_for(&r, &r.exited, 1, "have ended");
+    CHECK(world.outputs == 2 && world.tidied == 1 && r.unsaved == 0,
+          "%d calls for output, tidied %d times, %d unsaved", world.outputs, world.tidied,
+          r.unsaved);
+    r.t->ops->forget(r.t, "g-0");
+    wait_for(&r, &r.forgotten, 1, "are forgotten");
+    assert_int_equal(world.forgotten, 1);
+    tear_down(&r);
+}
+
+/* ---- squeue ---- */
+
+static uint64_t clock_ns = 1;
+static int asked;
+
+static uint64_t played_clock(void)
+{
+    return clock_ns;
+}
+
+static td_status ask(void *arg, td__text *out)
+{
+    asked++;
+    td__text_add(out, arg);
+    return TD_OK;
+}
+
+static const char *state_of(td__slurm_list *s, const char *name)
+{
+    static char text[64];
+    td__text out = {0};
+
+    CHECK_OK(td__slurm_list_find(s, name, &out));
+    snprintf(text, sizeof text, "%s", out.data ? out.data : "");
+    td__text_fini(&out);
+    return text;
+}
+
+TEST(one_call_of_squeue_is_for_all_groups)
+{
+    static char said[] = "job-1-1-aa|RUNNING|None|7\njob-11-1-aa|PENDING|Priority|8\n";
+    char name[32];
+    td__slurm_list *s;
+
+    CHECK_OK(td__slurm_list_create(ask, played_clock, said, &s));
+    assert_string_equal(state_of(s, "job-1-1-aa"), "RUNNING|None|7");
+    assert_string_equal(state_of(s, "job-11-1-aa"), "PENDING|Priority|8");
+    assert_string_equal(state_of(s, "job-1-1-a"), "");
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "job-%d-1-bb", i);
+        assert_string_equal(state_of(s, name), "");
+    }
+    assert_int_equal(asked, 1);
+    clock_ns += 1000000000;
+    state_of(s, "job-1-1-aa");
+    state_of(s, "job-11-1-aa");
+    assert_int_equal(asked, 2);
+    td__slurm_list_changed(s); /* a job was submitted: the old answer does not know it */
+    state_of(s, "job-1-1-aa");
+    state_of(s, "job-11-1-aa");
+    assert_int_equal(asked, 3);
+    td__slurm_list_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slow_starts_delay_no_other_group),
+        cmocka_unit_test(ended_groups_are_tidied_and_forgotten),
+        cmocka_unit_test(one_call_of_squeue_is_for_all_groups),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
