@@ -54,11 +54,14 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
     else if (hang && !td__parse_ms(hang, &o->hang_ms))
         return td__usage_error(
             a, "--hang: expected a time such as 240s, up to 2000000s, or 0 for never");
-    uint32_t b = o->heartbeat_ms ? o->heartbeat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
+    bool fixed = !asked && !(ranks && strchr(ranks, ':'));
+    uint32_t b = o->heartbeat_ms ? o->heartbeat_ms : 200;
+    uint32_t none = !fixed ? 1000 : o->hang_ms ? o->hang_ms : UINT32_MAX; /* launch.h */
+    uint32_t l = o->lease_ms ? o->lease_ms : none;
     if (l < 2 * b)
-        return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,
-                               b);
-    if (!asked && !(ranks && strchr(ranks, ':'))) {
+        return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms%s", l,
+                               b, o->lease_ms ? "" : "; give a longer --hang, or --lease");
+    if (fixed) {
         if (!td__args_int(a, "restarts", 1, MOST_RESTARTS, 0, &restarts))
             return TD_EXIT_USAGE;
         o->restarts = (int)restarts;

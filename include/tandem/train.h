@@ -242,7 +242,7 @@ typedef struct td_compile_opts {
                                      * gradients too, 3 of params too */
     td_callbacks callbacks;
     /* How ranks train together, as in a job: {"train.sync=easgd", "parallel.compress=topk",
-     * "parallel.pipeline=2"}, keys below train.sync and parallel (docs/job.md). */
+     * "parallel.pipeline=2"}, docs/job.md. */
     const char *const *keys;
     int n_keys;
 } td_compile_opts;

@@ -211,10 +211,19 @@ static td_status take_model(td_trainer *t, td_build_fn build_fn, void *user,
 
 /* ---- Keys of a job --------------------------------------------------------------------------- */
 
-static bool is_below(const char *key_value, const char *section)
+/* Others would be read and not be followed: a program has members of the options for them. */
+static td_status check_key(const char *key_value)
 {
-    size_t n = strlen(section);
-    return strncmp(key_value, section, n) == 0 && strchr(".=", key_value[n]) && key_value[n];
+    char path[64];
+    size_t n = strcspn(key_value, "=");
+
+    snprintf(path, sizeof path, "%.*s", n < sizeof path ? (int)n : (int)sizeof path - 1, key_value);
+    if (key_value[n] && td__job_is_sync_key(path))
+        return TD_OK;
+    return TD_FAIL(TD_EINVAL,
+                   "compile: keys: expected KEY=VALUE with a key of train.sync, or one of parallel "
+                   "that says how ranks train together, found '%.200s'",
+                   key_value);
 }
 
 /* The keys go through a job with this optimizer, which checks them as a job file's. Its texts are
@@ -235,11 +244,7 @@ static td_status read_keys(td_trainer *t, const td_compile_opts *o, td__sync_con
     for (int i = 0; i < TD_LEN(own) - !o->micro_batches && !st; i++)
         st = td_job_set(t->keys, own[i]);
     for (int i = 0; i < o->n_keys && !st; i++) {
-        if (!is_below(o->keys[i], "train.sync") && !is_below(o->keys[i], "parallel"))
-            return TD_FAIL(TD_EINVAL,
-                           "compile: keys: expected KEY=VALUE with a key below train.sync or "
-                           "parallel, found '%.200s'",
-                           o->keys[i]);
+        TD_TRY(check_key(o->keys[i]));
         st = td_job_set(t->keys, o->keys[i]);
     }
     TD_TRY(st);

@@ -29,6 +29,16 @@ const td__key td__job_keys[] = {
 #include "job/keys.def"
     TD_KEYS_END};
 
+bool td__job_is_sync_key(const char *path)
+{
+    size_t begin = offsetof(td__job, train.sync), n = sizeof(((td__job *)NULL)->train.sync);
+    for (const td__key *k = td__job_keys; k->path; k++)
+        if (!strcmp(k->path, path) && k->to.type != TD_OPTION_NONE)
+            return k->to.at - begin < n;
+    /* A rule's options are rows of its own. */
+    return !strcmp(path, "train.sync") || !strncmp(path, "train.sync.", strlen("train.sync."));
+}
+
 /* lowest, same, and the names of instruction sets. */
 const char *td__processor_word(int i)
 {

@@ -66,6 +66,8 @@ bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbyt
 
 /* The parts, ready for their layers; pointers are the job's own. */
 const td__data_opts *td__job_data(const td__job *j);
+/* Does the key say how ranks train together: a member of td__train_opts.sync? */
+bool td__job_is_sync_key(const char *path);
 const td__train_opts *td__job_train(const td__job *j); /* checkpoint_dir, profile: the caller's */
 
 typedef struct td__job_log {

@@ -436,7 +436,11 @@ TEST(mistakes_are_one_line)
     key = "train.sync=easgt";
     refused(build_mlp, NULL, &o, TD_EINVAL, "easgd");
     key = "parallel.pipelin=2";
-    refused(build_mlp, NULL, &o, TD_EINVAL, "parallel.pipeline");
+    refused(build_mlp, NULL, &o, TD_EINVAL, "parallel.pipelin=2");
+    key = "parallel.timeout=3";
+    refused(build_mlp, NULL, &o, TD_EINVAL, "parallel.timeout=3");
+    key = "parallel.pipeline";
+    refused(build_mlp, NULL, &o, TD_EINVAL, "KEY=VALUE");
     o = options();
     o.resume = true;
     refused(build_mlp, NULL, &o, TD_EINVAL, "checkpoint_dir");

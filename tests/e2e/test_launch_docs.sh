@@ -57,6 +57,10 @@ while read -r command; do
         for r in 0 3 4 7; do
             grep -q "rank $r of 8: $r 8" "logs/rank-$r.log" || fail "log of rank $r"
         done ;;
+    'tandem train job.yaml -n 4 --restarts 3 --hang 60s')
+        ${command/job.yaml/$mark} --run-dir "$dir/runs/job-0001" >job.out 2>&1 &
+        pid=$!
+        stop ;;
     'tandem launch -n 2:8 --hosts-file hosts -- tandem train job.yaml')
         ${command/job.yaml/$mark} --run-dir "$dir/runs/job-0001" >job.out 2>&1 &
         pid=$!
@@ -72,7 +76,7 @@ while read -r command; do
     *) fail "a command that this test does not know: $command" ;;
     esac
 done < <(sed -n 's/^    \(tandem .*\)/\1/p' "$page")
-[ $n = 5 ] || fail "$n commands"
+[ $n = 6 ] || fail "$n commands"
 
 run 0 "$tandem" launch -n 2 -- true
 ! grep -q MPI out || fail "true is said to use MPI"

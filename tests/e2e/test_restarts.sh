@@ -44,6 +44,8 @@ run 137 "$tandem" launch -n 2 --hang 600ms -- sh rank.sh "$tandem" "$mark"
 tail -n 1 out | grep -q 'and was killed: .*rank 1 of 2 on host localhost' || fail "no reason"
 run 2 "$tandem" train "$mark" -n 2 --lease 100ms
 has 'a lease of 100 ms is too short for a heartbeat every 200 ms'
+run 2 "$tandem" train "$mark" -n 2 --hang 100ms
+has 'a lease of 100 ms is too short for a heartbeat every 200 ms; give a longer --hang'
 
 # A program that fails each time: the last failure is the launcher's.
 run 9 "$tandem" launch -n 2 --restarts 2 -- sh -c 'exit $((7 + TORCHELASTIC_RESTART_COUNT))'
