@@ -1,7 +1,7 @@
-/* branches.c -- nodes that need not be waited for at once: gradients of convolutions' weights, which
- * nothing in the program reads. A device with graphs may carry out such a node beside those that follow it, up
- * to the next of its kind, or to the end; its inputs stay where they are until then. Which value is
- * computed how does not depend on it.
+/* branches.c -- nodes that need not be waited for at once: gradients of convolutions' weights,
+ * which nothing in the program reads. A device with graphs may carry out such a node beside those
+ * that follow it, up to the next of its kind, or to the end; its inputs stay where they are until
+ * then. Which value is computed how does not depend on it.
  *
  * Those of linear layers fill a GPU by themselves: beside others they gain nothing, so they are not
  * taken unless TANDEM_CUDA_BRANCHES says "all". */

@@ -32,9 +32,9 @@ typedef struct td__clients td__clients;
 TD_NODISCARD td_status td__clients_create(unsigned most, td__clients **out);
 void td__clients_destroy(td__clients *c); /* NULL is allowed */
 /* May it have another one? */
-bool td__clients_room(const td__clients *c, const struct sockaddr *client);
+bool td__clients_room(const td__clients *c, const struct sockaddr *from);
 /* One comes; goes. What came goes with the same address, once. */
-void td__clients_enter(td__clients *c, const struct sockaddr *client);
-void td__clients_leave(td__clients *c, const struct sockaddr *client);
+void td__clients_enter(td__clients *c, const struct sockaddr *from);
+void td__clients_leave(td__clients *c, const struct sockaddr *from);
 
 #endif

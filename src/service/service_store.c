@@ -88,7 +88,7 @@ const td__job_record *td__service_job_of_token(td__service *s, const char *token
         !same(hex, dot + 1, TD_SHA256_HEX - 1))
         return NULL;
     const td__active *a = td__active_find(s, id);
-    bool runs = a && (a->r->state == TD_JOB_LAUNCHING || a->r->state == TD_JOB_RUNNING);
+    bool runs = a && (td__service_is_starting(a->r) || a->r->state == TD_JOB_RUNNING);
     return runs && !strcmp(a->r->token, attempt) ? a->r : NULL;
 }
 

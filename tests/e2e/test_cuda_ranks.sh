@@ -3,7 +3,8 @@
 # Test labels: slow
 # Several ranks with train.backend cuda, on emulated GPUs (tests/emulator/). On one GPU gradients,
 # shards and activations go through its memory; on two GPUs, one for each rank, too, or through the
-# host where no GPU reaches the other's memory; the digest is that of one rank. Processors and GPUs share a job where bits do not matter.
+# host where no GPU reaches the other's memory; the digest is that of one rank. Processors and GPUs
+# share a job where bits do not matter.
 . "$(dirname "$0")/lib.sh"
 
 emulated=$build/tests/libemulated_cuda.so
@@ -40,7 +41,7 @@ train -n 2 --set parallel.pipeline=2 --set parallel.schedule=zb-h1
 same "2 stages, zb-h1"
 on_gpus activations 2
 
-# On two GPUs that reach each other's memory, and on two that do not, or where each rank sees its own.
+# On two GPUs that reach each other's memory, and on two that do not.
 export EMULATED_GPUS=2
 two() { # KEY=VALUE WHAT
     train -n 2 --set "$1"

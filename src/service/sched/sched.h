@@ -48,7 +48,7 @@ TD_NODISCARD td_status td__sched_set_quota(td__sched *s, const char *user, td__r
                                            int64_t queued, double weight);
 
 /* The user has what "*" has again; "*": no limit. */
-void td__sched_unset_quota(td__sched *s, const char *user);
+void td__sched_unset_quota(td__sched *s, const char *name);
 
 typedef struct td__sched_job {
     int32_t id;
