@@ -2,6 +2,7 @@
  * delays no other, output that cannot be had is waited for, what ended members leave is removed,
  * and one call of squeue serves all groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,15 @@
 
 enum { GROUPS = 40, DEADLINE_MS = 60000 };
 
-/* A group "g-N" runs until it gets a signal; one called "slow-N" takes for ever to start. */
+/* A group "g-N" runs until it gets a signal; one called "slow-N" takes for ever to start; the
+ * members of "queue-N" wait, all of them but the first `placed` in the queue. */
 typedef struct played {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stopped, signalled[GROUPS];
     int outages; /* output() meets so many */
     int outputs, tidied, forgotten;
+    int placed, looks;
 } played;
 
 static played world;
@@ -76,6 +79,14 @@ static td_status look(void *s, const td__launch *l, td__seen *seen)
     played *w = s;
     pthread_mutex_lock(&w->lock);
     bool over = w->signalled[number_of(l->g.token)];
+    w->looks++;
+    for (int i = 0; i < l->members && l->g.token[0] == 'q'; i++)
+        seen[i] = (td__seen){
+            .state = TD_SEEN_WAITING, .queued = i >= w->placed, .text = "ImagePullBackOff: no"};
+    if (l->g.token[0] == 'q') {
+        pthread_mutex_unlock(&w->lock);
+        return TD_OK;
+    }
     seen[0] =
         (td__seen){.state = over ? TD_SEEN_ENDED : TD_SEEN_RUNNING, .exit_status = over ? 143 : 0};
     pthread_mutex_unlock(&w->lock);
@@ -140,7 +151,7 @@ typedef struct rig {
     td__service_config *config;
     td__job_spec *spec;
     char dir[64];
-    int started, exited, forgotten, unsaved;
+    int started, exited, forgotten, unsaved, pending, placed;
 } rig;
 
 static void on_event(void *arg, const td__track_event *e)
@@ -150,20 +161,25 @@ static void on_event(void *arg, const td__track_event *e)
     r->exited += e->kind == TD_TRACK_EXITED;
     r->unsaved += e->kind == TD_TRACK_EXITED && e->unsaved;
     r->forgotten += e->kind == TD_TRACK_FORGOTTEN;
+    r->pending += e->kind == TD_TRACK_PENDING;
+    r->placed += e->kind == TD_TRACK_PLACED;
 }
 
-static void set_up(rig *r)
+static void set_up_with(rig *r, const char *spec)
 {
-    static const char SPEC[] = "{\"grace_s\": 600}";
-
     *r = (rig){.dir = "/tmp/td-cluster-XXXXXX"};
     assert_non_null(mkdtemp(r->dir));
     CHECK_OK(td__loop_create(&r->loop));
     CHECK_OK(td__config_load(NULL, NULL, 0, &r->config));
-    CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "spec", &r->spec));
+    CHECK_OK(td__spec_parse(spec, strlen(spec), "spec", &r->spec));
     td__tracker_config c = {
         .loop = r->loop, .config = r->config, .self = "", .event = on_event, .arg = r};
     CHECK_OK(td__tracker_played.create(&c, &r->t));
+}
+
+static void set_up(rig *r)
+{
+    set_up_with(r, "{\"grace_s\": 600}");
 }
 
 static void tear_down(rig *r)
@@ -239,6 +255,40 @@ TEST(ended_groups_are_tidied_and_forgotten)
     tear_down(&r);
 }
 
+static int looks_now(void)
+{
+    pthread_mutex_lock(&world.lock);
+    int n = world.looks;
+    pthread_mutex_unlock(&world.lock);
+    return n;
+}
+
+/* A group that has half of what it needs is being started: only one that has nothing waits without
+ * end, and is looked at ever more seldom. */
+TEST(half_of_a_group_does_not_wait)
+{
+    rig r;
+
+    set_up_with(&r, "{\"resources\": {\"members\": 2}}");
+    begin(&r, "queue", 0);
+    wait_for(&r, &r.pending, 1, "are pending");
+    assert_int_equal(r.placed, 0);
+    uint64_t begun = td__clock_ns();
+    td__deadline until = td__deadline_in_ms(DEADLINE_MS);
+    while (looks_now() < 5) {
+        CHECK(!td__deadline_passed(until), "%d looks", looks_now());
+        CHECK_OK(td__loop_turn(r.loop, 100));
+    }
+    uint64_t ms = (td__clock_ns() - begun) / 1000000;
+    CHECK(ms >= 600, "5 looks in %" PRIu64 " ms", ms); /* 50, 100, 200, 400 */
+    pthread_mutex_lock(&world.lock);
+    world.placed = 1;
+    pthread_mutex_unlock(&world.lock);
+    wait_for(&r, &r.placed, 1, "are placed");
+    assert_int_equal(r.pending, 1);
+    tear_down(&r);
+}
+
 /* ---- squeue ---- */
 
 static uint64_t clock_ns = 1;
@@ -298,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_starts_delay_no_other_group),
         cmocka_unit_test(ended_groups_are_tidied_and_forgotten),
+        cmocka_unit_test(half_of_a_group_does_not_wait),
         cmocka_unit_test(one_call_of_squeue_is_for_all_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
