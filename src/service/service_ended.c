@@ -40,26 +40,6 @@ static void put(td__service *s, const char *token, const char *tracker, ended_ki
     td__service_touch(s);
 }
 
-void td__service_attempt_ended(td__service *s, const td__job_record *r, bool unsaved)
-{
-    td__tracker *t;
-
-    if (!*r->token || td__service_tracker(s, r->spec->tracker, &t) || !t->ops->leaves)
-        return;
-    put(s, r->token, t->ops->name, unsaved ? UNSAVED : KEPT, td__service_now_ms(s));
-    s->forget_ms = 0;
-}
-
-typedef struct walk {
-    td__service *s;
-    int64_t now, next;
-    char prefix[32]; /* tokens of one job, whatever their time; "": of all whose time has come */
-    int n;
-    struct {
-        char token[TD__TOKEN], tracker[32];
-    } due[AT_ONCE];
-} walk;
-
 /* When it may be removed; INT64_MAX: not by its age. */
 static int64_t due_ms(const td__service *s, char kind, int64_t ms)
 {
@@ -74,6 +54,38 @@ static int64_t due_ms(const td__service *s, char kind, int64_t ms)
     return ms + keep * 1000;
 }
 
+/* All of them are read at most once in PAUSE_MS, however many attempts end. */
+static void look_at(td__service *s, int64_t ms)
+{
+    if (ms < s->forgot_ms + PAUSE_MS)
+        ms = s->forgot_ms + PAUSE_MS;
+    if (ms < s->forget_ms)
+        s->forget_ms = ms;
+}
+
+void td__service_attempt_ended(td__service *s, const td__job_record *r, bool unsaved)
+{
+    td__tracker *t;
+
+    if (!*r->token || td__service_tracker(s, r->spec->tracker, &t) || !t->ops->leaves)
+        return;
+    ended_kind kind = unsaved ? UNSAVED : KEPT;
+    int64_t now = td__service_now_ms(s), due = due_ms(s, (char)kind, now);
+    put(s, r->token, t->ops->name, kind, now);
+    if (due != INT64_MAX)
+        look_at(s, due);
+}
+
+typedef struct walk {
+    td__service *s;
+    int64_t now, next;
+    char prefix[32]; /* tokens of one job, whatever their time; "": of all whose time has come */
+    int n;
+    struct {
+        char token[TD__TOKEN], tracker[32];
+    } due[AT_ONCE];
+} walk;
+
 static bool note(void *arg, const char *token, const char *value)
 {
     walk *w = arg;
@@ -83,8 +95,7 @@ static bool note(void *arg, const char *token, const char *value)
     if (sscanf(value, "%31s %c %" SCNd64, tracker, &kind, &ms) != 3 || strlen(token) >= TD__TOKEN)
         return true;
     int64_t due = due_ms(w->s, kind, ms);
-    bool wanted =
-        *w->prefix ? !strncmp(token, w->prefix, strlen(w->prefix)) && due > 0 : due <= w->now;
+    bool wanted = *w->prefix ? due > 0 : due <= w->now;
     if (!wanted) {
         w->next = due < w->next ? due : w->next;
         return true;
@@ -115,12 +126,13 @@ void td__service_forget_job(td__service *s, int32_t job, const char *tracker, co
     do {
         *w = (walk){.s = s, .next = INT64_MAX};
         snprintf(w->prefix, sizeof w->prefix, "job-%" PRId32 "-", job);
-        if ((t && !t->ops->leaves) || td__job_store_values(s->store, ENDED, note, w))
+        if ((t && !t->ops->leaves) ||
+            td__job_store_values_below(s->store, ENDED, w->prefix, note, w))
             break;
         for (int i = 0; i < w->n; i++)
             put(s, w->due[i].token, w->due[i].tracker, DUE, 0);
     } while (w->n == AT_ONCE && !s->failed);
-    s->forget_ms = 0;
+    look_at(s, 0);
     td__free(w);
 }
 
@@ -133,6 +145,7 @@ void td__service_forget_ended(td__service *s, int64_t now)
         return;
     walk *w = td__calloc(1, sizeof *w);
     s->forget_ms = now + AGAIN_MS;
+    s->forgot_ms = now;
     if (!w)
         return;
     *w = (walk){.s = s, .now = now, .next = INT64_MAX};
