@@ -19,6 +19,8 @@ enum {
     AT_ONCE = 64,                /* requests to trackers in one turn */
     PAUSE_MS = 1000,             /* between two turns that ask */
     AGAIN_MS = 60000,            /* without an answer it is asked again */
+    KEEP_S = 300,                /* where nothing else is said */
+    BY_TRACKER = -2,             /* tracker.keep_ended_s: it is not said */
     UNSAVED_S = 86400,           /* at least, where some output could not be fetched */
     VALUE_BYTES = 64 + TD__TOKEN /* of a document */
 };
@@ -41,12 +43,16 @@ static void put(td__service *s, const char *token, const char *tracker, ended_ki
 }
 
 /* When it may be removed; INT64_MAX: not by its age. */
-static int64_t due_ms(const td__service *s, char kind, int64_t ms)
+static int64_t due_ms(const td__service *s, const char *tracker, char kind, int64_t ms)
 {
     int64_t keep = s->config->keep_ended_s;
 
     if (kind == DUE)
         return ms;
+    if (keep == BY_TRACKER) {
+        const td__tracker_ops *t = td__tracker_find(tracker);
+        keep = t && t->leaves_files ? -1 : KEEP_S;
+    }
     if (keep < 0)
         return INT64_MAX;
     if (kind == UNSAVED && keep < UNSAVED_S)
@@ -70,7 +76,7 @@ void td__service_attempt_ended(td__service *s, const td__job_record *r, bool uns
     if (!*r->token || td__service_tracker(s, r->spec->tracker, &t) || !t->ops->leaves)
         return;
     ended_kind kind = unsaved ? UNSAVED : KEPT;
-    int64_t now = td__service_now_ms(s), due = due_ms(s, (char)kind, now);
+    int64_t now = td__service_now_ms(s), due = due_ms(s, t->ops->name, (char)kind, now);
     put(s, r->token, t->ops->name, kind, now);
     if (due != INT64_MAX)
         look_at(s, due);
@@ -94,7 +100,7 @@ static bool note(void *arg, const char *token, const char *value)
 
     if (sscanf(value, "%31s %c %" SCNd64, tracker, &kind, &ms) != 3 || strlen(token) >= TD__TOKEN)
         return true;
-    int64_t due = due_ms(w->s, kind, ms);
+    int64_t due = due_ms(w->s, tracker, kind, ms);
     bool wanted = *w->prefix ? due > 0 : due <= w->now;
     if (!wanted) {
         w->next = due < w->next ? due : w->next;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "service/service_impl.h"
 #include "support/check.h"
 #include "support/service_rig.h"
 
@@ -131,6 +132,23 @@ TEST(attempts_go_with_their_job)
     wait_left(0);
 }
 
+/* What commands have written on a host is their jobs': without a word of the configuration it goes
+ * with these alone. What other systems keep, containers, goes by its age. */
+TEST(files_of_hosts_are_kept)
+{
+    td__service_config *c;
+
+    CHECK_OK(td__config_load(NULL, NULL, 0, &c));
+    use_ssh(c->keep_ended_s);
+    td__config_destroy(c);
+    int32_t job = submit_twice("four");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
+    assert_int_equal(left(), 2);
+    assert_true(rig_service->forget_ms == INT64_MAX);
+    make_room(job);
+    wait_left(0);
+}
+
 /* A job that says where it is and which GPUs it has, and then waits for `name`. */
 static int32_t submit_there(const char *needs, const char *name)
 {
@@ -223,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_restarted_service_removes_them, rig_set_up,
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(attempts_go_with_their_job, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(files_of_hosts_are_kept, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(hosts_are_not_overfilled, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(capacity_is_that_of_the_hosts, rig_set_up, rig_tear_down),
     };

@@ -490,4 +490,4 @@ static const td__cluster_ops OPS = {.open = open_ssh,
 
 extern const td__tracker_ops td__tracker_ssh;
 TD_CLUSTER_TRACKER(ssh, "ssh", "processes of hosts reached by ssh", OPS, .own_capacity = false,
-                   .place = place_of);
+                   .place = place_of, .leaves_files = true);
