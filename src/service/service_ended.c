@@ -13,12 +13,13 @@
 #include "base/log.h"
 #include "service/service_impl.h"
 
-#define ENDED "ended" /* by token: "TRACKER KIND MS" */
+#define ENDED "ended" /* by token: "TRACKER KIND MS TRIES" */
 
 enum {
     AT_ONCE = 64,                /* requests to trackers in one turn */
     PAUSE_MS = 1000,             /* between two turns that ask */
-    AGAIN_MS = 60000,            /* without an answer it is asked again */
+    AGAIN_MS = 60000,            /* until it is asked again, at first */
+    MOST_DOUBLED = 8,            /* times: 4 hours */
     KEEP_S = 300,                /* where nothing else is said */
     BY_TRACKER = -2,             /* tracker.keep_ended_s: it is not said */
     UNSAVED_S = 86400,           /* at least, where some output could not be fetched */
@@ -32,11 +33,12 @@ typedef enum ended_kind {
     DUE = 'd',     /* the time from which it is to go */
 } ended_kind;
 
-static void put(td__service *s, const char *token, const char *tracker, ended_kind kind, int64_t ms)
+static void put(td__service *s, const char *token, const char *tracker, ended_kind kind, int64_t ms,
+                int tries)
 {
     char value[VALUE_BYTES];
 
-    snprintf(value, sizeof value, "%s %c %" PRId64, tracker, (int)kind, ms);
+    snprintf(value, sizeof value, "%s %c %" PRId64 " %d", tracker, (int)kind, ms, tries);
     if (td__job_store_put(s->store, ENDED, token, value))
         TD_LOG(ERROR, SERVICE, "%s: %s", token, td_last_error());
     td__service_touch(s);
@@ -77,7 +79,7 @@ void td__service_attempt_ended(td__service *s, const td__job_record *r, bool uns
         return;
     ended_kind kind = unsaved ? UNSAVED : KEPT;
     int64_t now = td__service_now_ms(s), due = due_ms(s, t->ops->name, (char)kind, now);
-    put(s, r->token, t->ops->name, kind, now);
+    put(s, r->token, t->ops->name, kind, now, 0);
     if (due != INT64_MAX)
         look_at(s, due);
 }
@@ -89,6 +91,7 @@ typedef struct walk {
     int n;
     struct {
         char token[TD__TOKEN], tracker[32];
+        int tries;
     } due[AT_ONCE];
 } walk;
 
@@ -97,8 +100,10 @@ static bool note(void *arg, const char *token, const char *value)
     walk *w = arg;
     char tracker[32], kind;
     int64_t ms;
+    int tries = 0;
 
-    if (sscanf(value, "%31s %c %" SCNd64, tracker, &kind, &ms) != 3 || strlen(token) >= TD__TOKEN)
+    if (sscanf(value, "%31s %c %" SCNd64 " %d", tracker, &kind, &ms, &tries) < 3 ||
+        strlen(token) >= TD__TOKEN)
         return true;
     int64_t due = due_ms(w->s, tracker, kind, ms);
     bool wanted = *w->prefix ? due > 0 : due <= w->now;
@@ -110,9 +115,20 @@ static bool note(void *arg, const char *token, const char *value)
         w->next = w->now;
         return false;
     }
+    w->due[w->n].tries = tries;
     snprintf(w->due[w->n].token, sizeof w->due[0].token, "%s", token);
     snprintf(w->due[w->n++].tracker, sizeof w->due[0].tracker, "%s", tracker);
     return true;
+}
+
+static void it_goes(td__service *s, int32_t job, const char *tracker, const char *token)
+{
+    char dir[TD__JOB_PATH];
+    td__tracker *t;
+
+    put(s, token, tracker, DUE, 0, 0);
+    if (!td__service_tracker(s, tracker, &t) && t->ops->before_removal)
+        t->ops->before_removal(t, token, td__service_job_dir(s, job, dir, sizeof dir));
 }
 
 /* Of a job that is deleted: all its attempts go now. */
@@ -123,7 +139,7 @@ void td__service_forget_job(td__service *s, int32_t job, const char *tracker, co
 
     if (*token && !td__service_tracker(s, tracker, &t)) {
         if (t->ops->leaves)
-            put(s, token, t->ops->name, DUE, 0);
+            it_goes(s, job, t->ops->name, token);
         else
             t->ops->forget(t, token);
     }
@@ -136,10 +152,16 @@ void td__service_forget_job(td__service *s, int32_t job, const char *tracker, co
             td__job_store_values_below(s->store, ENDED, w->prefix, note, w))
             break;
         for (int i = 0; i < w->n; i++)
-            put(s, w->due[i].token, w->due[i].tracker, DUE, 0);
+            it_goes(s, job, w->due[i].tracker, w->due[i].token);
     } while (w->n == AT_ONCE && !s->failed);
     look_at(s, 0);
     td__free(w);
+}
+
+/* Without an answer it is asked again, ever more seldom: a host may be gone for days. */
+static int64_t again_ms(int tries)
+{
+    return (int64_t)AGAIN_MS << (tries < MOST_DOUBLED ? tries : MOST_DOUBLED);
 }
 
 /* The changes of this turn are durable. */
@@ -161,7 +183,9 @@ void td__service_forget_ended(td__service *s, int64_t now)
         return;
     }
     for (int i = 0; i < w->n; i++) {
-        put(s, w->due[i].token, w->due[i].tracker, DUE, now + AGAIN_MS);
+        int tries = w->due[i].tries;
+        put(s, w->due[i].token, w->due[i].tracker, DUE, now + again_ms(tries),
+            tries < MOST_DOUBLED ? tries + 1 : tries);
         if (td__service_tracker(s, w->due[i].tracker, &t))
             TD_LOG(WARN, SERVICE, "%s stays where it ran: %s", w->due[i].token, td_last_error());
         else if (!td__point(s->o.points, TD_POINT_COMM, "forget"))

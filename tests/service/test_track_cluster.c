@@ -250,6 +250,7 @@ TEST(ended_groups_are_tidied_and_forgotten)
           "%d calls for output, tidied %d times, %d unsaved", world.outputs, world.tidied,
           r.unsaved);
     r.t->ops->forget(r.t, "g-0");
+    r.t->ops->forget(r.t, "g-0"); /* asked again before there is an answer */
     wait_for(&r, &r.forgotten, 1, "are forgotten");
     assert_int_equal(world.forgotten, 1);
     tear_down(&r);

@@ -470,6 +470,22 @@ static void on_signalled(td__cluster_group *g, const td__call *call)
     td__cluster_look_soon(g);
 }
 
+static void on_forgotten(td__call *call)
+{
+    td__cluster *c = call->c;
+    td__track_event gone = {.kind = TD_TRACK_FORGOTTEN, .token = call->token};
+    td__call **at = &c->forgetting;
+
+    while (*at != call)
+        at = &(*at)->after;
+    *at = call->after;
+    if (call->st && !c->closing)
+        TD_LOG(WARN, SERVICE, "%s cannot be removed: %s", call->token, call->text);
+    else if (!c->closing)
+        c->base.c.event(c->base.c.arg, &gone);
+    free_call(call);
+}
+
 /* A call has come back from its worker. */
 void td__cluster_ended(void *arg)
 {
@@ -477,12 +493,7 @@ void td__cluster_ended(void *arg)
     td__cluster_group *g = call->g;
 
     if (call->kind == TD_CALL_FORGET) {
-        td__track_event gone = {.kind = TD_TRACK_FORGOTTEN, .token = call->token};
-        if (call->st && !call->c->closing)
-            TD_LOG(WARN, SERVICE, "%s cannot be removed: %s", call->token, call->text);
-        else if (!call->c->closing)
-            call->c->base.c.event(call->c->base.c.arg, &gone);
-        free_call(call);
+        on_forgotten(call);
         return;
     }
     if (call->dropped || call->c->closing) {

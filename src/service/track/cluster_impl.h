@@ -107,6 +107,7 @@ struct td__cluster {
     void *system; /* of ops */
     td__cluster_group *groups;
     td__follower *followers;
+    td__call *forgetting;                /* FORGETs that have no answer yet, linked by `after` */
     struct td__work_threads *publishers; /* NULL: none was needed yet */
     td__publication *publications;
     bool closing;

@@ -115,6 +115,9 @@ typedef struct td__tracker_ops {
     /* Remove what is left of an ended attempt: containers, pods, files. Where there may be such a
      * thing (leaves), FORGOTTEN is the answer; without it, it is asked again. */
     void (*forget)(td__tracker *t, const char *token);
+    /* The job's directory goes before forget() is called: what this needs of it is kept elsewhere.
+     * May be NULL. */
+    void (*before_removal)(td__tracker *t, const char *token, const char *dir);
     void (*destroy)(td__tracker *t);
 } td__tracker_ops;
 
