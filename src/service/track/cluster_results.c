@@ -24,6 +24,7 @@ struct td__publication {
     td__remote *remote;
     bool unwanted;
     td_status st;
+    td__left_out left_out;
     char text[1024];
     td__publication *next;
 };
@@ -105,6 +106,7 @@ static td_status publish(td__publication *p)
                                               .list = list,
                                               .env = g->env,
                                               .stop = is_unwanted,
+                                              .left_out = &p->left_out,
                                               .sending = sending,
                                               .arg = p});
 }
@@ -134,6 +136,9 @@ static void end_publication(void *arg, bool was_run)
             g->exit_status = g->signalled ? STOPPED : 1;
             snprintf(g->text, sizeof g->text, "its artifacts: %.1000s",
                      was_run ? p->text : "no thread to list them");
+        } else if (p->left_out.n) {
+            int n = snprintf(g->text, sizeof g->text, "Exit code 0; ");
+            td__left_out_show(&p->left_out, g->text + n, sizeof g->text - (size_t)n);
         }
         if (!c->closing)
             td__cluster_tidy(g);
