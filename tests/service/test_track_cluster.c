@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -78,7 +79,7 @@ static td_status look(void *s, const td__launch *l, td__seen *seen)
 {
     played *w = s;
     pthread_mutex_lock(&w->lock);
-    bool over = w->signalled[number_of(l->g.token)];
+    bool over = w->signalled[number_of(l->g.token)], done = l->g.token[0] == 'd';
     w->looks++;
     for (int i = 0; i < l->members && l->g.token[0] == 'q'; i++)
         seen[i] = (td__seen){
@@ -87,8 +88,8 @@ static td_status look(void *s, const td__launch *l, td__seen *seen)
         pthread_mutex_unlock(&w->lock);
         return TD_OK;
     }
-    seen[0] =
-        (td__seen){.state = over ? TD_SEEN_ENDED : TD_SEEN_RUNNING, .exit_status = over ? 143 : 0};
+    seen[0] = (td__seen){.state = over || done ? TD_SEEN_ENDED : TD_SEEN_RUNNING,
+                         .exit_status = over ? 143 : 0};
     pthread_mutex_unlock(&w->lock);
     return TD_OK;
 }
@@ -140,6 +141,7 @@ static const td__cluster_ops OPS = {.open = open_world,
                                     .output = output,
                                     .tidy = tidy,
                                     .forget = forget,
+                                    .shared_dir = true,
                                     .look_every_ms = 50};
 
 extern const td__tracker_ops td__tracker_played;
@@ -152,6 +154,8 @@ typedef struct rig {
     td__job_spec *spec;
     char dir[64];
     int started, exited, forgotten, unsaved, pending, placed;
+    int exit_status;
+    char text[1024];
 } rig;
 
 static void on_event(void *arg, const td__track_event *e)
@@ -161,6 +165,10 @@ static void on_event(void *arg, const td__track_event *e)
     r->exited += e->kind == TD_TRACK_EXITED;
     r->unsaved += e->kind == TD_TRACK_EXITED && e->unsaved;
     r->forgotten += e->kind == TD_TRACK_FORGOTTEN;
+    if (e->kind == TD_TRACK_EXITED) {
+        r->exit_status = e->exit_status;
+        snprintf(r->text, sizeof r->text, "%s", e->text ? e->text : "");
+    }
     r->pending += e->kind == TD_TRACK_PENDING;
     r->placed += e->kind == TD_TRACK_PLACED;
 }
@@ -290,6 +298,38 @@ TEST(half_of_a_group_does_not_wait)
     tear_down(&r);
 }
 
+/* "done-1" has succeeded, and left an artifact; its `attempts` leads somewhere else. */
+TEST(lists_do_not_follow_links)
+{
+    char path[128], others[128];
+    rig r;
+
+    set_up(&r);
+    snprintf(path, sizeof path, "%s/artifacts", r.dir);
+    snprintf(others, sizeof others, "%s/others", r.dir);
+    assert_int_equal(mkdir(path, 0700) | mkdir(others, 0700), 0);
+    snprintf(path, sizeof path, "%s/artifacts/a\tb", r.dir);
+    fclose(fopen(path, "w"));
+    begin(&r, "done", 1);
+    wait_for(&r, &r.exited, 1, "have ended");
+    snprintf(path, sizeof path, "%s/attempts/done-1/artifacts", r.dir);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(r.exit_status, 0);
+    assert_string_equal(
+        r.text, "Exit code 0; left out of its artifacts: a\\x09b: its name has control characters");
+    snprintf(path, sizeof path, "%s/attempts", r.dir);
+    snprintf(others, sizeof others, "%s/before", r.dir);
+    assert_int_equal(rename(path, others), 0);
+    assert_int_equal(symlink("others", path), 0);
+    begin(&r, "done", 2);
+    wait_for(&r, &r.exited, 2, "have ended");
+    assert_int_equal(r.exit_status, 1);
+    assert_non_null(strstr(r.text, "its artifacts: "));
+    snprintf(path, sizeof path, "%s/others/done-2", r.dir);
+    assert_int_not_equal(access(path, F_OK), 0);
+    tear_down(&r);
+}
+
 /* ---- squeue ---- */
 
 static uint64_t clock_ns = 1;
@@ -350,6 +390,7 @@ int main(void)
         cmocka_unit_test(slow_starts_delay_no_other_group),
         cmocka_unit_test(ended_groups_are_tidied_and_forgotten),
         cmocka_unit_test(half_of_a_group_does_not_wait),
+        cmocka_unit_test(lists_do_not_follow_links),
         cmocka_unit_test(one_call_of_squeue_is_for_all_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
