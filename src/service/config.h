@@ -48,8 +48,8 @@ typedef struct td__service_config {
     int64_t preempt_s;  /* a job waits so long before it preempts others; -1: never */
     int64_t keep_s;     /* finished jobs are deleted after; 0: never */
     int64_t launch_timeout_s;
-    int64_t
-        keep_ended_s; /* what ended attempts left where they ran; -1: until the job is deleted */
+    int64_t keep_ended_s; /* what ended attempts left where they ran; -1: until the job is deleted,
+                         -2: as the tracker says */
     /* Data sets and models. */
     const char *data_service, *metadata_service; /* HOST:PORT; "": the embedded ones */
     const char *model_bucket, *data_bucket;

@@ -13,12 +13,15 @@
 #include "base/log.h"
 #include "service/service_impl.h"
 
-#define ENDED "ended" /* by token: "TRACKER KIND MS" */
+#define ENDED "ended" /* by token: "TRACKER KIND MS TRIES" */
 
 enum {
     AT_ONCE = 64,                /* requests to trackers in one turn */
     PAUSE_MS = 1000,             /* between two turns that ask */
-    AGAIN_MS = 60000,            /* without an answer it is asked again */
+    AGAIN_MS = 60000,            /* until it is asked again, at first */
+    MOST_DOUBLED = 8,            /* times: 4 hours */
+    KEEP_S = 300,                /* where nothing else is said */
+    BY_TRACKER = -2,             /* tracker.keep_ended_s: it is not said */
     UNSAVED_S = 86400,           /* at least, where some output could not be fetched */
     VALUE_BYTES = 64 + TD__TOKEN /* of a document */
 };
@@ -30,14 +33,42 @@ typedef enum ended_kind {
     DUE = 'd',     /* the time from which it is to go */
 } ended_kind;
 
-static void put(td__service *s, const char *token, const char *tracker, ended_kind kind, int64_t ms)
+static void put(td__service *s, const char *token, const char *tracker, ended_kind kind, int64_t ms,
+                int tries)
 {
     char value[VALUE_BYTES];
 
-    snprintf(value, sizeof value, "%s %c %" PRId64, tracker, (int)kind, ms);
+    snprintf(value, sizeof value, "%s %c %" PRId64 " %d", tracker, (int)kind, ms, tries);
     if (td__job_store_put(s->store, ENDED, token, value))
         TD_LOG(ERROR, SERVICE, "%s: %s", token, td_last_error());
     td__service_touch(s);
+}
+
+/* When it may be removed; INT64_MAX: not by its age. */
+static int64_t due_ms(const td__service *s, const char *tracker, char kind, int64_t ms)
+{
+    int64_t keep = s->config->keep_ended_s;
+
+    if (kind == DUE)
+        return ms;
+    if (keep == BY_TRACKER) {
+        const td__tracker_ops *t = td__tracker_find(tracker);
+        keep = t && t->leaves_files ? -1 : KEEP_S;
+    }
+    if (keep < 0)
+        return INT64_MAX;
+    if (kind == UNSAVED && keep < UNSAVED_S)
+        keep = UNSAVED_S;
+    return ms + keep * 1000;
+}
+
+/* All of them are read at most once in PAUSE_MS, however many attempts end. */
+static void look_at(td__service *s, int64_t ms)
+{
+    if (ms < s->forgot_ms + PAUSE_MS)
+        ms = s->forgot_ms + PAUSE_MS;
+    if (ms < s->forget_ms)
+        s->forget_ms = ms;
 }
 
 void td__service_attempt_ended(td__service *s, const td__job_record *r, bool unsaved)
@@ -46,8 +77,11 @@ void td__service_attempt_ended(td__service *s, const td__job_record *r, bool uns
 
     if (!*r->token || td__service_tracker(s, r->spec->tracker, &t) || !t->ops->leaves)
         return;
-    put(s, r->token, t->ops->name, unsaved ? UNSAVED : KEPT, td__service_now_ms(s));
-    s->forget_ms = 0;
+    ended_kind kind = unsaved ? UNSAVED : KEPT;
+    int64_t now = td__service_now_ms(s), due = due_ms(s, t->ops->name, (char)kind, now);
+    put(s, r->token, t->ops->name, kind, now, 0);
+    if (due != INT64_MAX)
+        look_at(s, due);
 }
 
 typedef struct walk {
@@ -57,34 +91,22 @@ typedef struct walk {
     int n;
     struct {
         char token[TD__TOKEN], tracker[32];
+        int tries;
     } due[AT_ONCE];
 } walk;
-
-/* When it may be removed; INT64_MAX: not by its age. */
-static int64_t due_ms(const td__service *s, char kind, int64_t ms)
-{
-    int64_t keep = s->config->keep_ended_s;
-
-    if (kind == DUE)
-        return ms;
-    if (keep < 0)
-        return INT64_MAX;
-    if (kind == UNSAVED && keep < UNSAVED_S)
-        keep = UNSAVED_S;
-    return ms + keep * 1000;
-}
 
 static bool note(void *arg, const char *token, const char *value)
 {
     walk *w = arg;
     char tracker[32], kind;
     int64_t ms;
+    int tries = 0;
 
-    if (sscanf(value, "%31s %c %" SCNd64, tracker, &kind, &ms) != 3 || strlen(token) >= TD__TOKEN)
+    if (sscanf(value, "%31s %c %" SCNd64 " %d", tracker, &kind, &ms, &tries) < 3 ||
+        strlen(token) >= TD__TOKEN)
         return true;
-    int64_t due = due_ms(w->s, kind, ms);
-    bool wanted =
-        *w->prefix ? !strncmp(token, w->prefix, strlen(w->prefix)) && due > 0 : due <= w->now;
+    int64_t due = due_ms(w->s, tracker, kind, ms);
+    bool wanted = *w->prefix ? due > 0 : due <= w->now;
     if (!wanted) {
         w->next = due < w->next ? due : w->next;
         return true;
@@ -93,9 +115,20 @@ static bool note(void *arg, const char *token, const char *value)
         w->next = w->now;
         return false;
     }
+    w->due[w->n].tries = tries;
     snprintf(w->due[w->n].token, sizeof w->due[0].token, "%s", token);
     snprintf(w->due[w->n++].tracker, sizeof w->due[0].tracker, "%s", tracker);
     return true;
+}
+
+static void it_goes(td__service *s, int32_t job, const char *tracker, const char *token)
+{
+    char dir[TD__JOB_PATH];
+    td__tracker *t;
+
+    put(s, token, tracker, DUE, 0, 0);
+    if (!td__service_tracker(s, tracker, &t) && t->ops->before_removal)
+        t->ops->before_removal(t, token, td__service_job_dir(s, job, dir, sizeof dir));
 }
 
 /* Of a job that is deleted: all its attempts go now. */
@@ -106,7 +139,7 @@ void td__service_forget_job(td__service *s, int32_t job, const char *tracker, co
 
     if (*token && !td__service_tracker(s, tracker, &t)) {
         if (t->ops->leaves)
-            put(s, token, t->ops->name, DUE, 0);
+            it_goes(s, job, t->ops->name, token);
         else
             t->ops->forget(t, token);
     }
@@ -115,13 +148,20 @@ void td__service_forget_job(td__service *s, int32_t job, const char *tracker, co
     do {
         *w = (walk){.s = s, .next = INT64_MAX};
         snprintf(w->prefix, sizeof w->prefix, "job-%" PRId32 "-", job);
-        if ((t && !t->ops->leaves) || td__job_store_values(s->store, ENDED, note, w))
+        if ((t && !t->ops->leaves) ||
+            td__job_store_values_below(s->store, ENDED, w->prefix, note, w))
             break;
         for (int i = 0; i < w->n; i++)
-            put(s, w->due[i].token, w->due[i].tracker, DUE, 0);
+            it_goes(s, job, w->due[i].tracker, w->due[i].token);
     } while (w->n == AT_ONCE && !s->failed);
-    s->forget_ms = 0;
+    look_at(s, 0);
     td__free(w);
+}
+
+/* Without an answer it is asked again, ever more seldom: a host may be gone for days. */
+static int64_t again_ms(int tries)
+{
+    return (int64_t)AGAIN_MS << (tries < MOST_DOUBLED ? tries : MOST_DOUBLED);
 }
 
 /* The changes of this turn are durable. */
@@ -133,6 +173,7 @@ void td__service_forget_ended(td__service *s, int64_t now)
         return;
     walk *w = td__calloc(1, sizeof *w);
     s->forget_ms = now + AGAIN_MS;
+    s->forgot_ms = now;
     if (!w)
         return;
     *w = (walk){.s = s, .now = now, .next = INT64_MAX};
@@ -142,7 +183,9 @@ void td__service_forget_ended(td__service *s, int64_t now)
         return;
     }
     for (int i = 0; i < w->n; i++) {
-        put(s, w->due[i].token, w->due[i].tracker, DUE, now + AGAIN_MS);
+        int tries = w->due[i].tries;
+        put(s, w->due[i].token, w->due[i].tracker, DUE, now + again_ms(tries),
+            tries < MOST_DOUBLED ? tries + 1 : tries);
         if (td__service_tracker(s, w->due[i].tracker, &t))
             TD_LOG(WARN, SERVICE, "%s stays where it ran: %s", w->due[i].token, td_last_error());
         else if (!td__point(s->o.points, TD_POINT_COMM, "forget"))

@@ -21,11 +21,12 @@
 #include "base/file.h"
 #include "base/file_below.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "service/service_impl.h"
 #include "service/track/artifact_list.h"
 
-enum { MODE = 0700, MOST_OPEN = 16 };
+enum { MODE = 0700, MOST_OPEN = 16, LIST_MOST = 64 << 20 };
 
 static td_status make_dir(const char *path)
 {
@@ -330,20 +331,34 @@ td__answer td__service_artifact_add(td__service *s, int32_t job, const char *nam
     return a;
 }
 
+/* The list of the job's last attempt, in a directory that the job may have written to; false: there
+ * is none. */
+static bool read_list(td__service *s, const td__job_record *r, td__text *list)
+{
+    char dir[TD__JOB_PATH], name[TD__TOKEN + 32], piece[4096];
+    ssize_t n = 0;
+
+    snprintf(name, sizeof name, "attempts/%s/" TD__ARTIFACT_LIST, r->token);
+    td__service_job_dir(s, r->id, dir, sizeof dir);
+    int fd = td__file_open_below(dir, name, O_RDONLY, 0);
+    while (fd >= 0 && list->used < LIST_MOST && (n = read(fd, piece, sizeof piece)) > 0)
+        td__text_append(list, piece, (size_t)n);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 && n >= 0 && list->used > 0 && !td__text_status(list);
+}
+
 /* The supervisor has hashed them: "SHA256 BYTES NAME" in each line (track/artifact_list.h). */
 void td__service_collect_artifacts(td__service *s, const td__job_record *r)
 {
-    char path[TD__JOB_PATH + 128], dir[TD__JOB_PATH];
     td__artifact_line line;
-    td__file_map m;
+    td__text list = {0};
 
     if (r->state != TD_JOB_SUCCEEDED)
         return;
-    snprintf(path, sizeof path, "%s/attempts/%s/%s", td__service_job_dir(s, r->id, dir, sizeof dir),
-             r->token, TD__ARTIFACT_LIST);
-    if (access(path, F_OK) || td__file_map_open(&m, path))
-        return; /* a tracker whose jobs keep their artifacts elsewhere */
-    for (size_t at = 0; td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
+    /* Without a list: a tracker whose jobs keep their artifacts elsewhere. */
+    bool have = read_list(s, r, &list);
+    for (size_t at = 0; have && td__artifact_list_next(list.data, list.used, &at, &line);) {
         td__artifact a = {.job = r->id,
                           .name = line.name,
                           .nbytes = line.nbytes,
@@ -358,5 +373,5 @@ void td__service_collect_artifacts(td__service *s, const td__job_record *r)
             break;
         td__service_say(s, r, TD_EVENT_ARTIFACT, 0, "%s", a.name);
     }
-    td__file_map_close(&m);
+    td__text_fini(&list);
 }

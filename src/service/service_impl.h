@@ -86,6 +86,7 @@ struct td__service {
     td__dataset_source data;
     int64_t again_ms;      /* when trackers are asked again for what they could not say; 0: never */
     int64_t forget_ms;     /* when ended attempts are looked at; INT64_MAX: there are none */
+    int64_t forgot_ms;     /* when they were last */
     int64_t data_wake_ms;  /* when to ask for data sets; INT64_MAX: nobody wants one */
     bool begun;            /* the loop has turned once */
     bool failed;           /* a commit did */

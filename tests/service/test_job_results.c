@@ -58,16 +58,107 @@ TEST(published_without_links)
     snprintf(from, sizeof from, "%s/report.html", others);
     snprintf(to, sizeof to, "%s/report.html", run);
     assert_int_equal(symlink(from, to), 0);
-    CHECK_OK(td__publish_run(run, artifacts));
+    CHECK_OK(td__publish_run(run, artifacts, NULL));
     assert_true(is_there(artifacts, "model.safetensors"));
     assert_true(is_there(artifacts, "metrics.jsonl"));
     assert_false(is_there(artifacts, "report.html"));
     /* A run that is a link is none; nothing is written behind artifacts that are one. */
     assert_int_equal(symlink(others, linked), 0);
-    CHECK_OK(td__publish_run(linked, artifacts));
+    CHECK_OK(td__publish_run(linked, artifacts, NULL));
     assert_false(is_there(artifacts, "job.yaml"));
-    CHECK_STATUS(td__publish_run(run, linked), TD_EINVAL);
+    CHECK_STATUS(td__publish_run(run, linked, NULL), TD_EINVAL);
     assert_false(is_there(others, "model.safetensors"));
+    check_tmpdir_remove();
+}
+
+static bool stop_later(void *arg)
+{
+    return ++*(int *)arg > 100;
+}
+
+/* A job may make files that take for ever, or that are shorter the next moment. */
+TEST(hashing_ends_when_it_is_told_to)
+{
+    static const char *const DIRS[] = {"artifacts", NULL};
+    char dir[4096], artifacts[4200], list[4200], path[4300];
+    int asked = 0;
+    td__artifact_opts o = {.stop = stop_later, .arg = &asked};
+    snprintf(dir, sizeof dir, "%s", check_tmpdir());
+    snprintf(artifacts, sizeof artifacts, "%s/artifacts", dir);
+    snprintf(list, sizeof list, "%s/list", dir);
+    make_dirs(dir, DIRS);
+    write_file(dir, "artifacts/endless", "");
+    snprintf(path, sizeof path, "%s/endless", artifacts);
+    assert_int_equal(truncate(path, (off_t)1 << 42), 0);
+    CHECK_STATUS(td__artifact_list_write(artifacts, list, &o), TD_EABORTED);
+    assert_false(is_there(dir, "list"));
+    assert_int_equal(asked, 101);
+    check_tmpdir_remove();
+}
+
+static struct {
+    const char *path;
+    int asked;
+} shortened;
+
+/* Asked for both entries of the walk, then for each piece. */
+static bool shorten(void *arg)
+{
+    (void)arg;
+    if (++shortened.asked == 4)
+        assert_int_equal(truncate(shortened.path, 1), 0);
+    return false;
+}
+
+TEST(a_file_that_is_made_shorter_is_an_error)
+{
+    static const char *const DIRS[] = {"artifacts", NULL};
+    char dir[4096], artifacts[4200], list[4200], path[4300];
+    td__artifact_opts o = {.stop = shorten};
+    snprintf(dir, sizeof dir, "%s", check_tmpdir());
+    snprintf(artifacts, sizeof artifacts, "%s/artifacts", dir);
+    snprintf(list, sizeof list, "%s/list", dir);
+    snprintf(path, sizeof path, "%s/long", artifacts);
+    make_dirs(dir, DIRS);
+    write_file(dir, "artifacts/long", "");
+    assert_int_equal(truncate(path, 1 << 20), 0);
+    shortened.path = path;
+    CHECK_STATUS(td__artifact_list_write(artifacts, list, &o), TD_EIO);
+    assert_false(is_there(dir, "list"));
+    check_tmpdir_remove();
+}
+
+/* What cannot be listed is told; links, which never are, are not. */
+TEST(what_is_left_out_is_told)
+{
+    static const char *const DIRS[] = {"artifacts", NULL};
+    char dir[4096], artifacts[4200], list[4200], path[4300], shown[400];
+    td__left_out left = {0};
+    td__artifact_opts o = {.left_out = &left};
+    snprintf(dir, sizeof dir, "%s", check_tmpdir());
+    snprintf(artifacts, sizeof artifacts, "%s/artifacts", dir);
+    snprintf(list, sizeof list, "%s/list", dir);
+    make_dirs(dir, DIRS);
+    write_file(dir, "artifacts/good", "weights");
+    snprintf(path, sizeof path, "%s/link", artifacts);
+    assert_int_equal(symlink("good", path), 0);
+    CHECK_OK(td__artifact_list_write(artifacts, list, &o));
+    td__left_out_show(&left, shown, sizeof shown);
+    assert_string_equal(shown, "");
+    write_file(dir, "artifacts/a\tb", "");
+    write_file(dir, "artifacts/a\tc", "");
+    CHECK_OK(td__artifact_list_write(artifacts, list, &o));
+    td__left_out_show(&left, shown, sizeof shown);
+    assert_non_null(strstr(shown, "its name has control characters, and 1 more"));
+    assert_null(strchr(shown, '\t'));
+    if (geteuid() != 0) {
+        left = (td__left_out){0};
+        write_file(dir, "artifacts/Secret", "");
+        snprintf(path, sizeof path, "%s/Secret", artifacts);
+        assert_int_equal(chmod(path, 0), 0);
+        CHECK_OK(td__artifact_list_write(artifacts, list, &o));
+        assert_string_equal(left.first, "Secret: Permission denied");
+    }
     check_tmpdir_remove();
 }
 
@@ -160,6 +251,9 @@ int main(void)
 #define IN_DIR(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_without_links),
+        cmocka_unit_test(hashing_ends_when_it_is_told_to),
+        cmocka_unit_test(a_file_that_is_made_shorter_is_an_error),
+        cmocka_unit_test(what_is_left_out_is_told),
         cmocka_unit_test(http_is_advertised),
         IN_DIR(metrics_by_offset),
         IN_DIR(tokens_of_jobs),

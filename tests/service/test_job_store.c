@@ -220,6 +220,13 @@ TEST(events_and_documents)
     CHECK_OK(td__job_store_put(s, "set", "a", "4"));
     CHECK_OK(td__job_store_values(s, "run", note_value, &t));
     assert_string_equal(t.data, "a=3 b=2 ");
+    td__text_clear(&t);
+    static const char *const KEYS[] = {"job-1", "job-1-1-a", "job-1-2-b", "job-10-1-c",
+                                       "job-2-1-d"};
+    for (size_t i = 0; i < TD_LEN(KEYS); i++)
+        CHECK_OK(td__job_store_put(s, "ended", KEYS[i], "x"));
+    CHECK_OK(td__job_store_values_below(s, "ended", "job-1-", note_value, &t));
+    assert_string_equal(t.data, "job-1-1-a=x job-1-2-b=x ");
     CHECK_OK(td__job_store_take(s, "run", "a"));
     CHECK_OK(td__job_store_value(s, "run", "a", &value));
     assert_null(value);

@@ -376,12 +376,37 @@ TEST(pending_jobs_of_a_restart)
     for (int32_t id = 1; id <= 200; id++)
         submit(s, 1,
                (td__sched_job){.id = id, .queues = true, .state = TD_JOB_PENDING, .attempt = 1});
+    for (int32_t id = 1; id <= 200; id++) /* its tracker has looked at it */
+        td__sched_pending(s, 2, id, 1, false);
     for (int32_t id = 201; id <= 300; id++)
         submit(s, 1, (td__sched_job){.id = id, .queues = true, .priority = 1});
     submit(s, 1, (td__sched_job){.id = 301, .need = {1, 0, 0}});
     FOLLOWS(s, 5000, "launch 301");
     td__sched_started(s, 5001, 7, 1);
     FOLLOWS(s, 5001, "running 7 launch 201");
+    td__sched_destroy(s);
+}
+
+/* What got its place while no service heard of it starts in time, or not at all. */
+TEST(placed_before_a_restart)
+{
+    td__sched *s;
+
+    CHECK_OK(td__sched_create(&(td__sched_opts){.capacity = {8, 0, 0},
+                                                .max_launching = 4,
+                                                .max_pending = 200,
+                                                .starve_ms = 1000,
+                                                .preempt_ms = -1,
+                                                .launch_timeout_ms = 1000},
+                              &s));
+    for (int32_t id = 1; id <= 2; id++)
+        submit(s, 10,
+               (td__sched_job){.id = id, .queues = true, .state = TD_JOB_PENDING, .attempt = 1});
+    assert_int_equal(td__sched_wake_ms(s), 1010);
+    td__sched_pending(s, 20, 2, 1, false); /* it waits there still */
+    FOLLOWS(s, 1009, "");
+    FOLLOWS(s, 1010, "stop 1");
+    FOLLOWS(s, 90000, "");
     td__sched_destroy(s);
 }
 
@@ -401,6 +426,7 @@ int main(void)
         cmocka_unit_test(what_lies_elsewhere_takes_no_room),
         cmocka_unit_test(pending_elsewhere),
         cmocka_unit_test(pending_jobs_of_a_restart),
+        cmocka_unit_test(placed_before_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

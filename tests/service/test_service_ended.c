@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "service/service_impl.h"
 #include "support/check.h"
 #include "support/service_rig.h"
 
@@ -33,7 +34,9 @@ static void use_ssh(int64_t keep_ended_s)
     snprintf(command, sizeof command, "%s", in_rig("reach"));
     FILE *f = fopen(command, "w");
     assert_non_null(f);
-    fputs("#!/bin/sh\nexport ON_HOST=$1\nshift\nexec \"$@\"\n", f);
+    fputs("#!/bin/sh\ntest -e \"$0-dead-$1\" && exit 255\n"
+          "export ON_HOST=$1\nshift\nexec \"$@\"\n",
+          f);
     assert_int_equal(fclose(f) | chmod(command, 0700), 0);
     snprintf(there, sizeof there, "%s", in_rig("there"));
     assert_true(mkdir(there, 0700) == 0 || access(there, F_OK) == 0);
@@ -131,6 +134,23 @@ TEST(attempts_go_with_their_job)
     wait_left(0);
 }
 
+/* What commands have written on a host is their jobs': without a word of the configuration it goes
+ * with these alone. What other systems keep, containers, goes by its age. */
+TEST(files_of_hosts_are_kept)
+{
+    td__service_config *c;
+
+    CHECK_OK(td__config_load(NULL, NULL, 0, &c));
+    use_ssh(c->keep_ended_s);
+    td__config_destroy(c);
+    int32_t job = submit_twice("four");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
+    assert_int_equal(left(), 2);
+    assert_true(rig_service->forget_ms == INT64_MAX);
+    make_room(job);
+    wait_left(0);
+}
+
 /* A job that says where it is and which GPUs it has, and then waits for `name`. */
 static int32_t submit_there(const char *needs, const char *name)
 {
@@ -159,6 +179,38 @@ static void wait_message(int32_t job, const char *want)
             fail_msg("job %d says '%s', not '%s'", job, rig_get(job)->message, want);
         CHECK_OK(td__loop_turn(rig_loop, 100));
     }
+}
+
+static void wait_forgotten(const char *token)
+{
+    td__deadline until = td__deadline_in_ms(RIG_DEADLINE_MS);
+
+    for (char *value;; td__free(value)) {
+        CHECK_OK(td__job_store_value(rig_service->store, "ended", token, &value));
+        if (!value)
+            return;
+        if (td__deadline_passed(until))
+            fail_msg("%s is not forgotten: %s", token, value);
+        CHECK_OK(td__loop_turn(rig_loop, 100));
+    }
+}
+
+/* A host that is dead is no trouble for attempts that were not there. */
+TEST(a_dead_host_is_not_asked_for_others)
+{
+    char token[TD__TOKEN];
+
+    use_ssh(-1);
+    rig_config->ssh_hosts = TWO_HOSTS;
+    rig_config->n_ssh_hosts = 2;
+    int32_t job = submit_there("\"members\": 1, \"gpus\": 1", "fifth"); /* two has no GPU */
+    go("fifth");
+    rig_wait_state(job, TD_JOB_SUCCEEDED);
+    snprintf(token, sizeof token, "%s", rig_get(job)->token);
+    go("reach-dead-two");
+    make_room(job);
+    wait_forgotten(token);
+    assert_int_equal(left(), 0);
 }
 
 /* Slots and GPUs of each host are counted over all groups, also by the service after this one. */
@@ -223,6 +275,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_restarted_service_removes_them, rig_set_up,
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(attempts_go_with_their_job, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(files_of_hosts_are_kept, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_dead_host_is_not_asked_for_others, rig_set_up,
+                                        rig_tear_down),
         cmocka_unit_test_setup_teardown(hosts_are_not_overfilled, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(capacity_is_that_of_the_hosts, rig_set_up, rig_tear_down),
     };

@@ -2,10 +2,12 @@
  * delays no other, output that cannot be had is waited for, what ended members leave is removed,
  * and one call of squeue serves all groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -21,13 +23,15 @@
 
 enum { GROUPS = 40, DEADLINE_MS = 60000 };
 
-/* A group "g-N" runs until it gets a signal; one called "slow-N" takes for ever to start. */
+/* A group "g-N" runs until it gets a signal; one called "slow-N" takes for ever to start; the
+ * members of "queue-N" wait, all of them but the first `placed` in the queue. */
 typedef struct played {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stopped, signalled[GROUPS];
     int outages; /* output() meets so many */
     int outputs, tidied, forgotten;
+    int placed, looks;
 } played;
 
 static played world;
@@ -75,9 +79,17 @@ static td_status look(void *s, const td__launch *l, td__seen *seen)
 {
     played *w = s;
     pthread_mutex_lock(&w->lock);
-    bool over = w->signalled[number_of(l->g.token)];
-    seen[0] =
-        (td__seen){.state = over ? TD_SEEN_ENDED : TD_SEEN_RUNNING, .exit_status = over ? 143 : 0};
+    bool over = w->signalled[number_of(l->g.token)], done = l->g.token[0] == 'd';
+    w->looks++;
+    for (int i = 0; i < l->members && l->g.token[0] == 'q'; i++)
+        seen[i] = (td__seen){
+            .state = TD_SEEN_WAITING, .queued = i >= w->placed, .text = "ImagePullBackOff: no"};
+    if (l->g.token[0] == 'q') {
+        pthread_mutex_unlock(&w->lock);
+        return TD_OK;
+    }
+    seen[0] = (td__seen){.state = over || done ? TD_SEEN_ENDED : TD_SEEN_RUNNING,
+                         .exit_status = over ? 143 : 0};
     pthread_mutex_unlock(&w->lock);
     return TD_OK;
 }
@@ -129,6 +141,7 @@ static const td__cluster_ops OPS = {.open = open_world,
                                     .output = output,
                                     .tidy = tidy,
                                     .forget = forget,
+                                    .shared_dir = true,
                                     .look_every_ms = 50};
 
 extern const td__tracker_ops td__tracker_played;
@@ -140,7 +153,9 @@ typedef struct rig {
     td__service_config *config;
     td__job_spec *spec;
     char dir[64];
-    int started, exited, forgotten, unsaved;
+    int started, exited, forgotten, unsaved, pending, placed;
+    int exit_status;
+    char text[1024];
 } rig;
 
 static void on_event(void *arg, const td__track_event *e)
@@ -150,20 +165,29 @@ static void on_event(void *arg, const td__track_event *e)
     r->exited += e->kind == TD_TRACK_EXITED;
     r->unsaved += e->kind == TD_TRACK_EXITED && e->unsaved;
     r->forgotten += e->kind == TD_TRACK_FORGOTTEN;
+    if (e->kind == TD_TRACK_EXITED) {
+        r->exit_status = e->exit_status;
+        snprintf(r->text, sizeof r->text, "%s", e->text ? e->text : "");
+    }
+    r->pending += e->kind == TD_TRACK_PENDING;
+    r->placed += e->kind == TD_TRACK_PLACED;
 }
 
-static void set_up(rig *r)
+static void set_up_with(rig *r, const char *spec)
 {
-    static const char SPEC[] = "{\"grace_s\": 600}";
-
     *r = (rig){.dir = "/tmp/td-cluster-XXXXXX"};
     assert_non_null(mkdtemp(r->dir));
     CHECK_OK(td__loop_create(&r->loop));
     CHECK_OK(td__config_load(NULL, NULL, 0, &r->config));
-    CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "spec", &r->spec));
+    CHECK_OK(td__spec_parse(spec, strlen(spec), "spec", &r->spec));
     td__tracker_config c = {
         .loop = r->loop, .config = r->config, .self = "", .event = on_event, .arg = r};
     CHECK_OK(td__tracker_played.create(&c, &r->t));
+}
+
+static void set_up(rig *r)
+{
+    set_up_with(r, "{\"grace_s\": 600}");
 }
 
 static void tear_down(rig *r)
@@ -234,8 +258,75 @@ TEST(ended_groups_are_tidied_and_forgotten)
           "%d calls for output, tidied %d times, %d unsaved", world.outputs, world.tidied,
           r.unsaved);
     r.t->ops->forget(r.t, "g-0");
+    r.t->ops->forget(r.t, "g-0"); /* asked again before there is an answer */
     wait_for(&r, &r.forgotten, 1, "are forgotten");
     assert_int_equal(world.forgotten, 1);
+    tear_down(&r);
+}
+
+static int looks_now(void)
+{
+    pthread_mutex_lock(&world.lock);
+    int n = world.looks;
+    pthread_mutex_unlock(&world.lock);
+    return n;
+}
+
+/* A group that has half of what it needs is being started: only one that has nothing waits without
+ * end, and is looked at ever more seldom. */
+TEST(half_of_a_group_does_not_wait)
+{
+    rig r;
+
+    set_up_with(&r, "{\"resources\": {\"members\": 2}}");
+    begin(&r, "queue", 0);
+    wait_for(&r, &r.pending, 1, "are pending");
+    assert_int_equal(r.placed, 0);
+    uint64_t begun = td__clock_ns();
+    td__deadline until = td__deadline_in_ms(DEADLINE_MS);
+    while (looks_now() < 5) {
+        CHECK(!td__deadline_passed(until), "%d looks", looks_now());
+        CHECK_OK(td__loop_turn(r.loop, 100));
+    }
+    uint64_t ms = (td__clock_ns() - begun) / 1000000;
+    CHECK(ms >= 600, "5 looks in %" PRIu64 " ms", ms); /* 50, 100, 200, 400 */
+    pthread_mutex_lock(&world.lock);
+    world.placed = 1;
+    pthread_mutex_unlock(&world.lock);
+    wait_for(&r, &r.placed, 1, "are placed");
+    assert_int_equal(r.pending, 1);
+    tear_down(&r);
+}
+
+/* "done-1" has succeeded, and left an artifact; its `attempts` leads somewhere else. */
+TEST(lists_do_not_follow_links)
+{
+    char path[128], others[128];
+    rig r;
+
+    set_up(&r);
+    snprintf(path, sizeof path, "%s/artifacts", r.dir);
+    snprintf(others, sizeof others, "%s/others", r.dir);
+    assert_int_equal(mkdir(path, 0700) | mkdir(others, 0700), 0);
+    snprintf(path, sizeof path, "%s/artifacts/a\tb", r.dir);
+    fclose(fopen(path, "w"));
+    begin(&r, "done", 1);
+    wait_for(&r, &r.exited, 1, "have ended");
+    snprintf(path, sizeof path, "%s/attempts/done-1/artifacts", r.dir);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(r.exit_status, 0);
+    assert_string_equal(
+        r.text, "Exit code 0; left out of its artifacts: a\\x09b: its name has control characters");
+    snprintf(path, sizeof path, "%s/attempts", r.dir);
+    snprintf(others, sizeof others, "%s/before", r.dir);
+    assert_int_equal(rename(path, others), 0);
+    assert_int_equal(symlink("others", path), 0);
+    begin(&r, "done", 2);
+    wait_for(&r, &r.exited, 2, "have ended");
+    assert_int_equal(r.exit_status, 1);
+    assert_non_null(strstr(r.text, "its artifacts: "));
+    snprintf(path, sizeof path, "%s/others/done-2", r.dir);
+    assert_int_not_equal(access(path, F_OK), 0);
     tear_down(&r);
 }
 
@@ -298,6 +389,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_starts_delay_no_other_group),
         cmocka_unit_test(ended_groups_are_tidied_and_forgotten),
+        cmocka_unit_test(half_of_a_group_does_not_wait),
+        cmocka_unit_test(lists_do_not_follow_links),
         cmocka_unit_test(one_call_of_squeue_is_for_all_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,10 +157,16 @@ static td_status send_artifacts(attendance *t)
     if (fd < 0)
         return TD_FAIL(TD_EIO, "%s: %s", list, strerror(errno));
     close(fd);
+    td__left_out left_out = {0};
+    char shown[400];
     td_status st = td__results_publish(&(td__results){.run = t->run,
+                                                      .left_out = &left_out,
                                                       .artifacts = t->artifacts,
                                                       .list = list,
                                                       .env = (const char *const *)environ});
+    td__left_out_show(&left_out, shown, sizeof shown);
+    if (*shown)
+        fprintf(stderr, "tandem attend: %s\n", shown);
     if (!st)
         st = send_listed(t, list);
     unlink(list);

@@ -292,6 +292,8 @@ td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *given)
     *bucket = j;
     s->n_jobs++;
     if (is_active(j)) {
+        /* It may have got its place since it was last heard of: its tracker says that it waits. */
+        j->placed_ms = j->j.state == TD_JOB_PENDING ? now : 0;
         count_state(s, j, 1);
         td__sched_use(s, j);
         td__order_insert(&s->active, &j->in_active);

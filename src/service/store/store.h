@@ -137,6 +137,10 @@ TD_NODISCARD td_status td__job_store_value(td__job_store *s, const char *kind, c
 typedef bool (*td__value_each)(void *arg, const char *key, const char *value);
 TD_NODISCARD td_status td__job_store_values(td__job_store *s, const char *kind, td__value_each each,
                                             void *arg);
+/* Of those alone whose keys begin with `prefix`, ASCII and not empty. */
+TD_NODISCARD td_status td__job_store_values_below(td__job_store *s, const char *kind,
+                                                  const char *prefix, td__value_each each,
+                                                  void *arg);
 /* 1, 2, ... for each name; never the same twice. */
 TD_NODISCARD td_status td__job_store_number(td__job_store *s, const char *name, int64_t *out);
 

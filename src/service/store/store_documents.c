@@ -1,6 +1,9 @@
 /* store_documents.c -- small documents by (kind, key), and numbers that are never given twice; see
  * store.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/check.h"
 #include "base/fail.h"
 #include "service/store/store_impl.h"
 
@@ -48,9 +51,8 @@ td_status td__job_store_value(td__job_store *s, const char *kind, const char *ke
     return st;
 }
 
-td_status td__job_store_values(td__job_store *s, const char *kind, td__value_each each, void *arg)
+static td_status each_value(td__job_store *s, sqlite3_stmt *q, td__value_each each, void *arg)
 {
-    sqlite3_stmt *q = bound(s, TD_STATEMENT_VALUES, kind, NULL);
     int rc = SQLITE_ERROR;
 
     while (q && (rc = sqlite3_step(q)) == SQLITE_ROW)
@@ -58,6 +60,25 @@ td_status td__job_store_values(td__job_store *s, const char *kind, td__value_eac
             break;
     sqlite3_reset(q);
     return rc == SQLITE_DONE || rc == SQLITE_ROW ? TD_OK : td__sql_fail(s, "values");
+}
+
+td_status td__job_store_values(td__job_store *s, const char *kind, td__value_each each, void *arg)
+{
+    return each_value(s, bound(s, TD_STATEMENT_VALUES, kind, NULL), each, arg);
+}
+
+td_status td__job_store_values_below(td__job_store *s, const char *kind, const char *prefix,
+                                     td__value_each each, void *arg)
+{
+    sqlite3_stmt *q = bound(s, TD_STATEMENT_VALUES_FROM, kind, prefix);
+    char end[256];
+    size_t n = (size_t)snprintf(end, sizeof end, "%s", prefix);
+
+    TD_ASSERT(n > 0 && n < sizeof end, "store: a prefix of %zu bytes", n);
+    end[n - 1]++; /* the first key behind all of them */
+    if (q)
+        sqlite3_bind_text(q, 3, end, -1, SQLITE_STATIC);
+    return each_value(s, q, each, arg);
 }
 
 td_status td__job_store_number(td__job_store *s, const char *name, int64_t *out)

@@ -53,6 +53,8 @@
     X(TAKE, "DELETE FROM documents WHERE kind = ?1 AND key = ?2")                                 \
     X(VALUE, "SELECT value FROM documents WHERE kind = ?1 AND key = ?2")                          \
     X(VALUES, "SELECT key, value FROM documents WHERE kind = ?1 ORDER BY key")                    \
+    X(VALUES_FROM,                                                                                \
+      "SELECT key, value FROM documents WHERE kind = ?1 AND key >= ?2 AND key < ?3 ORDER BY key") \
     X(NUMBER,                                                                                     \
       "INSERT INTO numbers(name, last) VALUES(?1, 1) ON CONFLICT(name) DO UPDATE SET last = "     \
       "last + 1 RETURNING last")

@@ -15,10 +15,28 @@ typedef struct td__artifact_line {
     char name[1024]; /* relative to the artifacts' directory */
 } td__artifact_line;
 
+/* What was left out of a list: the first of them by its name. */
+typedef struct td__left_out {
+    int n;
+    char first[300]; /* "NAME: WHY", printable */
+} td__left_out;
+
+void td__left_out_add(td__left_out *l, const char *name, const char *why);
+/* "left out of its artifacts: NAME: WHY, and 2 more"; "": nothing was. */
+void td__left_out_show(const td__left_out *l, char *out, size_t nbytes);
+
+typedef struct td__artifact_opts {
+    bool all;                /* what cannot be listed is an error; the directory may be a link */
+    bool (*stop)(void *arg); /* asked for every piece of a file; true: TD_EABORTED. May be NULL */
+    void *arg;
+    td__left_out *left_out; /* may be NULL; links are not told */
+} td__artifact_opts;
+
 /* Hash every file below `artifacts` and write the list to `path`, whole or not at all. Links, what
- * cannot be read and names that are too long or have control characters are left out; `all`: they
- * are errors, and `artifacts` itself may be a link. */
-TD_NODISCARD td_status td__artifact_list_write(const char *artifacts, const char *path, bool all);
+ * cannot be read and names that are too long or have control characters are left out. o: may be
+ * NULL. */
+TD_NODISCARD td_status td__artifact_list_write(const char *artifacts, const char *path,
+                                               const td__artifact_opts *o);
 /* The line at *at, which is moved on; false at the end and for what is not a line. */
 bool td__artifact_list_next(const char *text, size_t nbytes, size_t *at, td__artifact_line *out);
 

@@ -167,7 +167,7 @@ td_status td__bundle_save(td__remote *r, const char *dir, const char *url, int64
     ++*number;
     int n = snprintf(name, sizeof name, "save-%" PRId64 "\n", *number);
     snprintf(to, sizeof to, "%.4200s/%.*s", url, n - 1, name);
-    TD_TRY_OR(st, done, td__artifact_list_write(dir, list, true));
+    TD_TRY_OR(st, done, td__artifact_list_write(dir, list, &(td__artifact_opts){.all = true}));
     TD_TRY_OR(st, done, td__bundle_send(r, dir, list, to, NULL, NULL, until));
     snprintf(to, sizeof to, "%.4200s/latest", url);
     TD_TRY_OR(st, done, td__remote_put(r, to, name, (size_t)n, until));

@@ -177,13 +177,17 @@ void td__cluster_forget(td__tracker *t, const char *token)
 {
     td__cluster *c = (td__cluster *)t;
     td__cluster_group *g = td__cluster_find(c, token);
-    td__call *call = td__calloc(1, sizeof *call);
 
+    for (const td__call *old = c->forgetting; old; old = old->after)
+        if (strcmp(old->token, token) == 0)
+            return; /* its answer is the answer to this one too */
+    td__call *call = td__calloc(1, sizeof *call);
     if (g)
         td__cluster_drop(g);
     if (!call)
         return; /* the next clean-up does it */
-    *call = (td__call){.kind = TD_CALL_FORGET, .c = c};
+    *call = (td__call){.kind = TD_CALL_FORGET, .c = c, .after = c->forgetting};
+    c->forgetting = call;
     call->done = (td__mail){.run = td__cluster_ended, .arg = call};
     memcpy(call->token, token, strnlen(token, sizeof call->token - 1));
     td__cluster_queue(c, call);

@@ -8,7 +8,13 @@
 #include "base/log.h"
 #include "service/track/cluster_impl.h"
 
-enum { LOOK_EVERY_MS = 30000, LOOK_AGAIN_MS = 2000, STARTING_MS = 1000, FETCH_TRIES = 5 };
+enum {
+    LOOK_EVERY_MS = 30000,
+    LOOK_AGAIN_MS = 2000,
+    STARTING_MS = 1000,
+    PENDING_MOST_MS = 10000,
+    FETCH_TRIES = 5
+};
 
 td__cluster_group *td__cluster_find(td__cluster *c, const char *token)
 {
@@ -286,13 +292,26 @@ static void report_waiting(td__cluster_group *g, const td__seen *seen)
             td__cluster_say(g, TD_TRACK_TROUBLE, i, seen[i].text);
 }
 
-/* A group that waits in its system's queue, with one member or all of them. */
+/* The first member in its system's queue; n: none, or some have got their places. These hold what
+ * others wait for, perhaps each other's half: the service's time for starts ends that. */
+static int first_queued(const td__seen *seen, int n)
+{
+    int first = n;
+
+    for (int i = n - 1; i >= 0; i--) {
+        bool queued = seen[i].state == TD_SEEN_WAITING && seen[i].queued;
+        if (!queued && seen[i].state != TD_SEEN_ABSENT)
+            return n;
+        first = queued ? i : first;
+    }
+    return first;
+}
+
+/* A group that waits in its system's queue. */
 static void report_queue(td__cluster_group *g, const td__seen *seen)
 {
-    int i = 0, n = g->l->members;
+    int n = g->l->members, i = first_queued(seen, n);
 
-    while (i < n && !(seen[i].state == TD_SEEN_WAITING && seen[i].queued))
-        i++;
     if (g->started || (i == n && !g->pending))
         return;
     bool said = i < n && g->pending && strcmp(seen[i].text, g->seen[i].text) == 0;
@@ -300,6 +319,23 @@ static void report_queue(td__cluster_group *g, const td__seen *seen)
     if (!said)
         td__cluster_say(g, g->pending ? TD_TRACK_PENDING : TD_TRACK_PLACED, 0,
                         g->pending && seen[i].text[0] ? seen[i].text : NULL);
+}
+
+/* Until the next look. Of many that wait in a queue each is looked at ever more seldom. */
+static uint64_t look_after_ms(td__cluster_group *g, bool restarting)
+{
+    uint64_t every = g->c->ops->look_every_ms ? g->c->ops->look_every_ms : LOOK_EVERY_MS;
+
+    if (!g->started || g->ending || restarting)
+        every = every < STARTING_MS ? every : STARTING_MS;
+    if (!g->pending || g->started || g->ending) {
+        g->pending_ms = 0;
+        return every;
+    }
+    g->pending_ms = g->pending_ms ? 2 * g->pending_ms : every;
+    if (g->pending_ms > PENDING_MOST_MS)
+        g->pending_ms = PENDING_MOST_MS;
+    return g->pending_ms;
 }
 
 static void on_seen(td__cluster_group *g, const td__seen *seen)
@@ -339,10 +375,8 @@ static void on_seen(td__cluster_group *g, const td__seen *seen)
         fetch_output(g);
         return;
     }
-    uint64_t every = g->c->ops->look_every_ms ? g->c->ops->look_every_ms : LOOK_EVERY_MS;
-    if (!g->started || g->ending || restarting)
-        every = every < STARTING_MS ? every : STARTING_MS;
-    td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(every));
+    td__timer_start(g->c->base.c.loop, &g->look,
+                    td__deadline_in_ms(look_after_ms(g, restarting > 0)));
 }
 
 /* The other system does not answer: said once, and tried again. */
@@ -436,6 +470,22 @@ static void on_signalled(td__cluster_group *g, const td__call *call)
     td__cluster_look_soon(g);
 }
 
+static void on_forgotten(td__call *call)
+{
+    td__cluster *c = call->c;
+    td__track_event gone = {.kind = TD_TRACK_FORGOTTEN, .token = call->token};
+    td__call **at = &c->forgetting;
+
+    while (*at != call)
+        at = &(*at)->after;
+    *at = call->after;
+    if (call->st && !c->closing)
+        TD_LOG(WARN, SERVICE, "%s cannot be removed: %s", call->token, call->text);
+    else if (!c->closing)
+        c->base.c.event(c->base.c.arg, &gone);
+    free_call(call);
+}
+
 /* A call has come back from its worker. */
 void td__cluster_ended(void *arg)
 {
@@ -443,12 +493,7 @@ void td__cluster_ended(void *arg)
     td__cluster_group *g = call->g;
 
     if (call->kind == TD_CALL_FORGET) {
-        td__track_event gone = {.kind = TD_TRACK_FORGOTTEN, .token = call->token};
-        if (call->st && !call->c->closing)
-            TD_LOG(WARN, SERVICE, "%s cannot be removed: %s", call->token, call->text);
-        else if (!call->c->closing)
-            call->c->base.c.event(call->c->base.c.arg, &gone);
-        free_call(call);
+        on_forgotten(call);
         return;
     }
     if (call->dropped || call->c->closing) {

@@ -62,20 +62,21 @@ struct td__cluster_group {
     td__cluster_group *next;
     td__call *calls; /* in order; the first is under way */
     td__timer look, grace;
-    td__seen *seen;     /* of the last LOOK */
-    uint64_t *log_base; /* of each member: bytes of its file that earlier incarnations wrote */
-    bool *restarting;   /* of each member: RESTART was asked for, and not carried out yet */
-    int restarts;       /* of members, so far */
-    bool reserved;      /* reserve() was called, and not release() */
-    bool adopting;      /* the answer to adopt() is due */
-    bool started;       /* STARTED was said */
-    bool ending;        /* was told to stop, or a member failed: members that vanish are over */
-    bool signalled;     /* by the service: what follows is no failure of its own */
-    bool unreachable;   /* TROUBLE was said of it */
-    bool start_again;   /* START met an outage, and is tried again */
-    bool pending;       /* PENDING was said last, and not PLACED */
-    bool over;          /* EXITED, FAILED or UNKNOWN was said */
-    int failed_member;  /* -1: none */
+    td__seen *seen;      /* of the last LOOK */
+    uint64_t *log_base;  /* of each member: bytes of its file that earlier incarnations wrote */
+    bool *restarting;    /* of each member: RESTART was asked for, and not carried out yet */
+    int restarts;        /* of members, so far */
+    bool reserved;       /* reserve() was called, and not release() */
+    bool adopting;       /* the answer to adopt() is due */
+    bool started;        /* STARTED was said */
+    bool ending;         /* was told to stop, or a member failed: members that vanish are over */
+    bool signalled;      /* by the service: what follows is no failure of its own */
+    bool unreachable;    /* TROUBLE was said of it */
+    bool start_again;    /* START met an outage, and is tried again */
+    bool pending;        /* PENDING was said last, and not PLACED */
+    uint64_t pending_ms; /* between looks meanwhile */
+    bool over;           /* EXITED, FAILED or UNKNOWN was said */
+    int failed_member;   /* -1: none */
     int exit_status;
     td__exit_class exit_class;
     char text[1024];
@@ -106,6 +107,7 @@ struct td__cluster {
     void *system; /* of ops */
     td__cluster_group *groups;
     td__follower *followers;
+    td__call *forgetting;                /* FORGETs that have no answer yet, linked by `after` */
     struct td__work_threads *publishers; /* NULL: none was needed yet */
     td__publication *publications;
     bool closing;

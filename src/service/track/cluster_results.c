@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_below.h"
 #include "rpc/work.h"
 #include "service/track/artifact_list.h"
 #include "service/track/cluster_impl.h"
@@ -24,6 +26,7 @@ struct td__publication {
     td__remote *remote;
     bool unwanted;
     td_status st;
+    td__left_out left_out;
     char text[1024];
     td__publication *next;
 };
@@ -82,31 +85,32 @@ static void sending(void *arg, td__remote *r)
     pthread_mutex_unlock(&p->lock);
 }
 
-static td_status make_folder(const char *path)
-{
-    return mkdir(path, 0700) && errno != EEXIST ? TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno))
-                                                : TD_OK;
-}
-
+/* Members write into the job's directory, and may make anything of it a link: the list is made
+ * beside that directory, and goes into it without following one. */
 static td_status publish(td__publication *p)
 {
     const td__group *g = &p->l->g;
-    char run[PATH], artifacts[PATH], list[PATH + 32];
+    char run[PATH], artifacts[PATH], list[PATH], name[TD__TOKEN + 32];
 
-    snprintf(list, sizeof list, "%.4000s/attempts", g->dir);
-    TD_TRY(make_folder(list));
-    snprintf(list, sizeof list, "%.4000s/attempts/%s", g->dir, g->token);
-    TD_TRY(make_folder(list));
-    snprintf(list, sizeof list, "%.4000s/attempts/%s/" TD__ARTIFACT_LIST, g->dir, g->token);
+    snprintf(list, sizeof list, "%.4100s.list-%.80s", g->dir, g->token);
+    snprintf(name, sizeof name, "attempts/%s/" TD__ARTIFACT_LIST, g->token);
     snprintf(run, sizeof run, "%.4200s/run", g->dir);
     snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", g->dir);
-    return td__results_publish(&(td__results){.run = g->spec->job_file[0] ? run : NULL,
-                                              .artifacts = artifacts,
-                                              .list = list,
-                                              .env = g->env,
-                                              .stop = is_unwanted,
-                                              .sending = sending,
-                                              .arg = p});
+    unlink(list);
+    td_status st = td__results_publish(&(td__results){.run = g->spec->job_file[0] ? run : NULL,
+                                                      .artifacts = artifacts,
+                                                      .list = list,
+                                                      .env = g->env,
+                                                      .stop = is_unwanted,
+                                                      .left_out = &p->left_out,
+                                                      .sending = sending,
+                                                      .arg = p});
+    int error = !st && access(list, F_OK) == 0 ? td__file_place_below(g->dir, name, list) : 0;
+    if (error)
+        st = TD_FAIL(TD_EIO, "%s/%s: %s", g->dir, name, strerror(error));
+    if (st)
+        unlink(list);
+    return st;
 }
 
 static void run_publication(void *arg)
@@ -134,6 +138,9 @@ static void end_publication(void *arg, bool was_run)
             g->exit_status = g->signalled ? STOPPED : 1;
             snprintf(g->text, sizeof g->text, "its artifacts: %.1000s",
                      was_run ? p->text : "no thread to list them");
+        } else if (p->left_out.n) {
+            int n = snprintf(g->text, sizeof g->text, "Exit code 0; ");
+            td__left_out_show(&p->left_out, g->text + n, sizeof g->text - (size_t)n);
         }
         if (!c->closing)
             td__cluster_tidy(g);

@@ -104,6 +104,28 @@ bool td__place_read(td__launch *l, const char *const *hosts, int n_hosts)
     return good;
 }
 
+bool td__place_hosts(const char *path, const char *const *hosts, int n_hosts, bool *named)
+{
+    int fd = td__file_open_plain(path, O_RDONLY, 0);
+    json_t *o = fd >= 0 ? json_loadfd(fd, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const json_t *part;
+    size_t at;
+    bool any = false;
+
+    if (fd >= 0)
+        close(fd);
+    memset(named, 0, (size_t)n_hosts * sizeof *named);
+    json_array_foreach(json_object_get(o, "parts"), at, part)
+    {
+        const char *name = json_string_value(json_array_get(part, 0));
+        for (int i = 0; name && i < n_hosts; i++)
+            if (strcmp(hosts[i], name) == 0)
+                any = named[i] = true;
+    }
+    json_decref(o);
+    return any;
+}
+
 /* A whole number of the text, up to `end`. */
 static bool number(const char *text, char end, long lo, long hi, int *out)
 {

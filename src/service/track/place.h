@@ -13,6 +13,9 @@ TD_NODISCARD td_status td__place_write(const td__launch *l, const char *const *h
  * or one that does not fit the group or these hosts. */
 bool td__place_read(td__launch *l, const char *const *hosts, int n_hosts);
 
+/* Which of the hosts such a file names; false: there is none, or one that names no host. */
+bool td__place_hosts(const char *path, const char *const *hosts, int n_hosts, bool *named);
+
 /* "HOST", "HOST:SLOTS", "HOST:SLOTS/GPUS". nbytes: of the host's name; gpus -1: not said. */
 bool td__place_parse_host(const char *text, size_t *nbytes, int *slots, int *gpus);
 

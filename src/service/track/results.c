@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "service/track/artifact_list.h"
 #include "service/track/bundle.h"
 #include "service/track/publish.h"
 
@@ -46,11 +45,12 @@ static td_status send(const td__results *r, const char *url)
 td_status td__results_publish(const td__results *r)
 {
     const char *url = td__results_env(r->env, "TANDEM_ARTIFACTS_URL");
+    td__artifact_opts o = {.stop = r->stop, .arg = r->arg, .left_out = r->left_out};
 
     if (access(r->artifacts, F_OK))
         return TD_OK;
     if (r->run)
-        TD_TRY(td__publish_run(r->run, r->artifacts));
-    TD_TRY(td__artifact_list_write(r->artifacts, r->list, false));
+        TD_TRY(td__publish_run(r->run, r->artifacts, &o));
+    TD_TRY(td__artifact_list_write(r->artifacts, r->list, &o));
     return url ? send(r, url) : TD_OK;
 }

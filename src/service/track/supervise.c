@@ -65,7 +65,8 @@ typedef struct supervisor {
     td__deadline kill_at, beat_at, memory_at;
     int exit_status; /* of the first that failed */
     int failed_member;
-    char trouble[300]; /* instead of its last line, "": none */
+    char left_out[400]; /* of its artifacts; "": nothing */
+    char trouble[300];  /* instead of its last line, "": none */
 } supervisor;
 
 static const char *path_of(const supervisor *s, const char *name, char path[PATH_BYTES])
@@ -427,7 +428,7 @@ static td_status write_status(supervisor *s)
     else if (s->exit_status)
         snprintf(text, sizeof text, "%d Exit code %d: %s\n", s->exit_status, s->exit_status, line);
     else
-        snprintf(text, sizeof text, "0 Exit code 0\n");
+        snprintf(text, sizeof text, "0 Exit code 0%s%s\n", *s->left_out ? "; " : "", s->left_out);
     TD_TRY(td__file_out_open(&f, path_of(s, "status", path)));
     td__file_out_write(&f, text, strlen(text));
     return td__file_out_commit(&f);
@@ -489,6 +490,7 @@ static td_status publish(supervisor *s)
     const char *artifacts = json_string_value(json_object_get(s->spec, "artifacts"));
     const char **env = td__calloc(json_array_size(list) + 1, sizeof *env);
     char path[PATH_BYTES];
+    td__left_out left_out = {0};
 
     for (size_t i = 0; env && i < json_array_size(list); i++)
         env[i] = json_string_value(json_array_get(list, i));
@@ -497,10 +499,12 @@ static td_status publish(supervisor *s)
                      .list = path_of(s, TD__ARTIFACT_LIST, path),
                      .env = env,
                      .stop = is_stopping,
+                     .left_out = &left_out,
                      .arg = s};
     td_status st = !env        ? TD_FAIL(TD_ENOMEM, "supervisor: out of memory")
                    : artifacts ? td__results_publish(&r)
                                : TD_OK;
+    td__left_out_show(&left_out, s->left_out, sizeof s->left_out);
     td__free(env);
     return st;
 }

@@ -357,4 +357,4 @@ static const td__cluster_ops OPS = {.open = open_slurm,
 
 extern const td__tracker_ops td__tracker_slurm;
 TD_CLUSTER_TRACKER(slurm, "slurm", "batch jobs of Slurm", OPS, .own_capacity = true,
-                   .shares_dir = true);
+                   .shares_dir = true, .leaves_files = true);

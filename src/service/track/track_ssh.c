@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "service/track/command.h"
@@ -310,15 +312,43 @@ static td_status forget_there(ssh *s, int host, const char *token)
     return st;
 }
 
-/* Every host may have had members of it. */
+/* Where the place of an attempt is kept when its job has gone. */
+static void kept_place(const td__service_config *c, const char *token, char out[PATH])
+{
+    snprintf(out, PATH, "%.3900s/places/%.80s", c->data_dir, token);
+}
+
+static void keep_place(td__tracker *t, const char *token, const char *dir)
+{
+    char from[PATH], to[PATH];
+
+    snprintf(from, sizeof from, "%.3900s/place-%.80s", dir, token);
+    snprintf(to, sizeof to, "%.3900s/places", t->c.config->data_dir);
+    mkdir(to, 0700);
+    kept_place(t->c.config, token, to);
+    (void)!link(from, to); /* without it every host is asked */
+}
+
+/* Every host may have had members of it, unless it is known which have. */
 static td_status forget(void *system, const char *token)
 {
     ssh *s = system;
+    char path[PATH], kept[PATH];
+    bool named[MOST_HOSTS];
     td_status st = TD_OK;
+    int job = 0;
+
+    (void)!sscanf(token, "job-%d-", &job);
+    snprintf(path, sizeof path, "%.3900s/jobs/%d/place-%.80s", s->config->data_dir, job, token);
+    kept_place(s->config, token, kept);
+    bool known = td__place_hosts(path, s->host, s->n_hosts, named) ||
+                 td__place_hosts(kept, s->host, s->n_hosts, named);
     for (int i = 0; i < s->n_hosts; i++) {
-        td_status one = forget_there(s, i, token);
+        td_status one = known && !named[i] ? TD_OK : forget_there(s, i, token);
         st = one ? one : st;
     }
+    if (!st)
+        unlink(kept);
     return st;
 }
 
@@ -490,4 +520,4 @@ static const td__cluster_ops OPS = {.open = open_ssh,
 
 extern const td__tracker_ops td__tracker_ssh;
 TD_CLUSTER_TRACKER(ssh, "ssh", "processes of hosts reached by ssh", OPS, .own_capacity = false,
-                   .place = place_of);
+                   .place = place_of, .before_removal = keep_place, .leaves_files = true);

@@ -98,6 +98,7 @@ typedef struct td__tracker_ops {
     bool shares_dir;   /* members write into the job's directory itself */
     bool own_capacity; /* its system knows how much there is, and lets jobs wait */
     bool leaves;       /* something of an attempt stays after its end, until forget() */
+    bool leaves_files; /* among it the directory in which members have run: it goes with the job */
     TD_NODISCARD td_status (*create)(const td__tracker_config *c, td__tracker **out);
     /* The job's directory as members of this attempt see it; NULL: by the path it has here. */
     void (*place)(const td__service_config *c, const char *token, char *out, size_t nbytes);
@@ -114,6 +115,9 @@ typedef struct td__tracker_ops {
     /* Remove what is left of an ended attempt: containers, pods, files. Where there may be such a
      * thing (leaves), FORGOTTEN is the answer; without it, it is asked again. */
     void (*forget)(td__tracker *t, const char *token);
+    /* The job's directory goes before forget() is called: what this needs of it is kept elsewhere.
+     * May be NULL. */
+    void (*before_removal)(td__tracker *t, const char *token, const char *dir);
     void (*destroy)(td__tracker *t);
 } td__tracker_ops;
 
