@@ -47,11 +47,15 @@ bool td__vigil_look(td__watch *w, uint64_t now, td__stall *s)
     uint64_t since = waits_since(w, &a);
     if (!since)
         return false;
-    if (v->since_ns != since) {
+    uint64_t seen = v->since_ns == since ? v->seen_ns : since;
+    bool stood = now > seen && now - seen > limit_of(w->c) / 2; /* still itself, and asked nobody */
+    if (v->since_ns != since || stood) {
         uint64_t every = at_most(LOOK_MS * UINT64_C(1000000), limit_of(w->c) / 4);
+        uint64_t begin = stood ? now : since;
         *v = (td__vigil){
-            .since_ns = since, .heard_ns = since, .every_ns = every, .look_ns = since + every};
+            .since_ns = since, .heard_ns = begin, .every_ns = every, .look_ns = begin + every};
     }
+    v->seen_ns = now;
     if (now < v->look_ns)
         return false;
     if (!v->asked_ns) {
@@ -107,6 +111,7 @@ void td__vigil_judge(td__watchdog *m, const td__stall_world *world, const td__st
     }
     v->silent = member < 0 ? 0 : v->silent + 1;
     v->asked_ns = 0;
+    v->seen_ns = now;
     v->look_ns = now + v->every_ns;
     if (v->silent && v->look_ns > v->heard_ns + limit - answer)
         v->look_ns = v->heard_ns + limit - answer;
@@ -117,6 +122,8 @@ void td__vigil_judge(td__watchdog *m, const td__stall_world *world, const td__st
             pthread_mutex_unlock(&m->lock);
             td__stall_report(world, s);
             pthread_mutex_lock(&m->lock);
+            if ((w = find(m, s)))
+                w->vigil.seen_ns = td__clock_ns();
         }
         return;
     }

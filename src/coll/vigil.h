@@ -6,7 +6,8 @@
  * reached, is not dead to its connections, and such a wait would have no end. So the comm keeps
  * vigil (td__comm_keep_vigil): while this rank waits on it, those that it waits for are asked for
  * an answer now and then, which the watchdog of any process gives that runs (watchdog.h). When one
- * gave none for most of the timeout of a call, the comm ends with TD_ETIMEDOUT and names it. */
+ * gave none for most of the timeout of a call, the comm ends with TD_ETIMEDOUT and names it. A rank
+ * that was stopped itself, as all of a job are that is suspended, begins anew. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_VIGIL_H
 #define TD_COLL_VIGIL_H
@@ -28,6 +29,7 @@ typedef struct td__vigil {
     uint64_t since_ns; /* it waits */
     uint64_t heard_ns; /* when all that it waits for answered last, or it began */
     uint64_t every_ns, look_ns;
+    uint64_t seen_ns;  /* this rank itself was there to look, last */
     uint64_t asked_ns; /* 0: nobody was asked since the last look */
     unsigned first;    /* token of that question, and how many looks found no answer */
     int silent;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A server that is stopped (SIGSTOP) on fixed ranks: who waits for it says so, goes on if it does,
-# and ends the run with the rank of the server within the timeout of the job if it does not.
+# and ends the run with the rank of the server within the timeout of the job if it does not. Whoever
+# was stopped as well, as in a job that is suspended, waits as long again.
 . "$(dirname "$0")/lib.sh"
 
 cat >"$mark" <<'JOB'
@@ -52,6 +53,23 @@ now=$(steps on)
 soon past on $((now + 30)) || fail "a server that goes on: the run does not"
 kill -TERM "$stopped"
 ends on 130
+
+# All are, for longer than the timeout; server 0 goes on last.
+begin suspended 0 --sync asgd --set parallel.timeout=4 --set train.micro_batches=1 \
+    --faults 'slow rank=2 for=700ms at=step:1;slow rank=3 for=700ms at=step:1'
+others=$(pid_of 1; pid_of 2; pid_of 3)
+kill -STOP $others
+until=$((SECONDS + 5))
+over() { [ $SECONDS -ge $until ]; }
+soon over || fail "the clock stands still"
+kill -CONT $others
+until=$((SECONDS + 2))
+soon over || fail "the clock stands still"
+kill -CONT "$stopped"
+now=$(steps suspended)
+soon past suspended $((now + 8)) || fail "a job that was suspended does not go on"
+kill -TERM "$stopped"
+ends suspended 130
 
 # A server of rows that workers ask for.
 cp "$source/examples/wide-and-deep.yaml" "$mark"
