@@ -126,15 +126,13 @@ void td__backend_for(const char *name, int local_rank, char *out, size_t room)
         snprintf(out, room, "%s", name ? name : "");
 }
 
-/* Ranks take one GPU each, so all must do. */
-static bool run_on_all(const td__gpus *gpus, int n)
+/* The first GPU decides, which one rank takes; further ranks are told if theirs cannot. */
+static bool runs_on_first(const td__gpus *gpus)
 {
-    for (int i = 0; i < n; i++)
-        if (gpus->runs_on && gpus->runs_on(i)) {
-            TD_LOG(WARN, BACKEND, "train.backend auto is cpu: %s", td_last_error());
-            return false;
-        }
-    return true;
+    if (!gpus->runs_on || !gpus->runs_on(0))
+        return true;
+    TD_LOG(WARN, BACKEND, "train.backend auto is cpu: %s", td_last_error());
+    return false;
 }
 
 const char *td__backend_auto(void)
@@ -142,7 +140,7 @@ const char *td__backend_auto(void)
     for (int i = 0; i < TD_LEN(BACKENDS); i++) {
         const td__gpus *gpus = BACKENDS[i].traits.gpus;
         int n;
-        if (gpus && !gpus->count(&n) && run_on_all(gpus, n))
+        if (gpus && !gpus->count(&n) && n > 0 && runs_on_first(gpus))
             return BACKENDS[i].name;
     }
     return BACKENDS[0].name;

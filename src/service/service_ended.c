@@ -18,8 +18,8 @@
 enum {
     AT_ONCE = 64,                /* requests to trackers in one turn */
     PAUSE_MS = 1000,             /* between two turns that ask */
-    AGAIN_MS = 60000,            /* until it is asked again, at first */
-    MOST_DOUBLED = 8,            /* times: 4 hours */
+    AGAIN_MS = 1000,             /* until it is asked again, at first */
+    MOST_DOUBLED = 14,           /* times: 4 hours */
     KEEP_S = 300,                /* where nothing else is said */
     BY_TRACKER = -2,             /* tracker.keep_ended_s: it is not said */
     UNSAVED_S = 86400,           /* at least, where some output could not be fetched */
