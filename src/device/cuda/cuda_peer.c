@@ -48,7 +48,7 @@ static td_status processor_of(const td_device *d, unsigned char out[16])
     return TD_OK;
 }
 
-/* May this GPU's kernels work on memory of the one with that number? It must be visible here too. */
+/* May this GPU's kernels work on memory of the one with that number? It must be visible here. */
 static td_status check_reach(const td_device *d, const unsigned char number[16])
 {
     CUdevice own = ((const td__cuda_gpu *)d)->device, other;
