@@ -99,6 +99,9 @@ void td__job_run_failed(td__job_run *r, const char *why)
     if (!r->live || fill(r, &o))
         return;
     o.failed = why;
-    if (td__report_write(&o))
+    td_status st = td__report_write(&o);
+    if (st == TD_EIO) /* most often the full disk that `why` names */
+        TD_LOG(INFO, TRAIN, "the report does not say why the run failed: %s", td_last_error());
+    else if (st)
         TD_LOG(WARN, TRAIN, "the report does not say why the run failed: %s", td_last_error());
 }

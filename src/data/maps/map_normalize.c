@@ -245,7 +245,8 @@ static void normalize_apply(const td__map *m, const int64_t *index, int64_t n, c
 const td__map_def td__map_normalize = {
     .name = "normalize",
     .help =
-        "(x - mean) / std as f32, bytes scaled by 1/255 first; measured per channel if not given",
+        "(x - mean) / std as f32, bytes scaled by 1/255 first; if not given, measured per channel "
+        "of images, per column of tables and time series, else over all elements",
     .reads = "a b",
     .open = normalize_open,
     .save = normalize_save,
