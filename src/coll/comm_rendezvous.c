@@ -151,7 +151,7 @@ td_status td__world_connect(td__world_link *l, td__deadline until)
 {
     td__world *w = &l->w;
     char host[TD_ADDRESS_BYTES];
-    if (w->serves)
+    if (w->server == w->rank + 1)
         TD_TRY(serve_store(l));
     if (!w->store[0] && w->rank == 0)
         TD_TRY(host_store(l));
@@ -269,8 +269,10 @@ td_status td__world_meet(td__world_link *l, td__deadline until)
     l->members = td__calloc((size_t)w->size, sizeof *l->members);
     if (!l->members)
         return TD_FAIL(TD_ENOMEM, "no memory for a world of %d ranks", w->size);
-    td__watchdog_opts mo = {
-        .rank = w->rank, .size = w->size, .members = l->members, .hosted = w->meeting[0] != 0};
+    td__watchdog_opts mo = {.rank = w->rank,
+                            .size = w->size,
+                            .members = l->members,
+                            .host = w->meeting[0] ? 1 : w->server};
     TD_TRY(td__watchdog_create(l->store, l->group, &mo, until, &l->watchdog));
     td__watchdog_meeting(l->watchdog, NULL, 0, l->group, 0);
     TD_TRY(publish_self(l, until));

@@ -32,7 +32,7 @@ typedef struct td__world {
     char address[64];  /* of this host, where other ranks reach it; "127.0.0.1" */
     bool route; /* no: on the way to the store; for the rank that hosts it, its default route */
     char store[256];   /* address; "" for a world of one, or one that meets through a file */
-    bool serves;       /* this rank serves the store, at the port of its address */
+    int server;        /* 1 + the rank that serves the store, at the port of its address; 0: none */
     char meeting[256]; /* that file: rank 0 hosts the store and leaves address and secret there */
     td__secret secret;
     bool tls;

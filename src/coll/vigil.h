@@ -55,7 +55,7 @@ struct td__watchdog {
     char group[TD_STALL_KEY];
     int rank, size;
     const td__member *members;
-    bool hosted;
+    int host;             /* of the store: 1 + rank; 0: an agent */
     pthread_mutex_t lock; /* protects all below */
     pthread_cond_t wake;
     pthread_t thread;

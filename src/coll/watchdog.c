@@ -128,9 +128,9 @@ static void on_comm_line(td__watchdog *m, int from, const char *text)
 /* The store is gone, and with it all news. */
 static void on_store_lost(td__watchdog *m)
 {
-    if (m->hosted && m->rank != 0)
-        on_death(m, 0);
-    for (td__watch *w = m->watches; w && !m->hosted; w = w->next)
+    if (m->host && m->host != m->rank + 1)
+        on_death(m, m->host - 1); /* unless it has left: the others may not need it any more */
+    for (td__watch *w = m->watches; w && !m->host; w = w->next)
         td__comm_poison(
             w->c, TD_EPEER,
             "lost the store: the agent of this host, or its connection to the others, is gone");
@@ -397,7 +397,7 @@ td_status td__watchdog_create(td__store *s, const char *group, const td__watchdo
     m->rank = o->rank;
     m->size = o->size;
     m->members = o->members;
-    m->hosted = o->hosted;
+    m->host = o->host;
     snprintf(m->group, sizeof m->group, "%s", group);
     pthread_mutex_init(&m->lock, NULL);
     pthread_condattr_init(&attr);

@@ -32,7 +32,7 @@ typedef struct td__member {
 typedef struct td__watchdog_opts {
     int rank, size;
     const td__member *members; /* (size), borrowed; filled in before td__watchdog_begin */
-    bool hosted;               /* rank 0 hosts the store: its loss is the death of that rank */
+    int host; /* 1 + the rank that hosts the store, whose loss is its end; 0: an agent does */
 } td__watchdog_opts;
 
 /* Joins the store's group; the store is borrowed and outlives the watchdog's thread. Keys of the

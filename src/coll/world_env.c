@@ -347,7 +347,7 @@ td_status td__world_from_env(td__world *out)
         if (w.store[0] && td__env_get(TD_ENV_STORE_RANK)) {
             int server;
             TD_TRY(whole_number(TD_ENV_STORE_RANK, 0, w.size - 1, &server));
-            w.serves = server == w.rank;
+            w.server = server + 1;
         }
         if (w.store[0])
             TD_TRY(hex ? td__secret_parse(hex, &w.secret) : read_secret(secret, &w.secret));

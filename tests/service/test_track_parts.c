@@ -350,9 +350,11 @@ TEST(containers_have_gpus_of_their_own)
     int gpus[] = {0, 1, 5, 2};
 
     l->gpus = gpus;
-    char *text = json_dumps(td__docker_gpus(l, 1), JSON_COMPACT);
+    json_t *asked = td__docker_gpus(l, 1);
+    char *text = json_dumps(asked, JSON_COMPACT);
     assert_string_equal(text, "[{\"DeviceIDs\":[\"5\",\"2\"],\"Capabilities\":[[\"gpu\"]]}]");
     free(text);
+    json_decref(asked);
     td__launch_destroy(l);
 }
 
