@@ -136,16 +136,16 @@ TEST(secrets_are_private)
     td__secret_hex(&w.secret, hex);
     CHECK(!strcmp(hex, HEX), "%s", hex);
     CHECK(!w.meeting[0] && !strcmp(w.store, "127.0.0.1:1"), "the store is known");
-    CHECK(!w.serves, "it is another's");
+    CHECK_EQ_INT(w.server, 0);
     setenv("TANDEM_SECRET_FILE", "/nowhere", 1); /* in a container there is none */
     setenv("TANDEM_SECRET", HEX, 1);
     setenv("TANDEM_STORE_RANK", "0", 1);
     CHECK_OK(td__world_from_env(&w));
     td__secret_hex(&w.secret, hex);
-    CHECK(!strcmp(hex, HEX) && w.serves, "%s", hex);
+    CHECK(!strcmp(hex, HEX) && w.server == 1, "%s: %d", hex, w.server);
     setenv("TANDEM_STORE_RANK", "1", 1);
     CHECK_OK(td__world_from_env(&w));
-    CHECK(!w.serves, "rank 1 does");
+    CHECK_EQ_INT(w.server, 2);
     unsetenv("TANDEM_SECRET");
     unsetenv("TANDEM_STORE_RANK");
     setenv("TANDEM_SECRET_FILE", path, 1);
