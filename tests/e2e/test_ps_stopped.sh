@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # A server that is stopped (SIGSTOP) on fixed ranks: who waits for it says so, goes on if it does,
 # and ends the run with the rank of the server within the timeout of the job if it does not. Whoever
 # was stopped as well, as in a job that is suspended, waits as long again.

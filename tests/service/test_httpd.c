@@ -1,6 +1,7 @@
 /* The HTTP server over real sockets, server and client in turn on one thread: answers at once and
  * later, errors, bodies, uploads, streams, limits, clients that are slow or gone. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

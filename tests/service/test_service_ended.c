@@ -2,6 +2,7 @@
  * when its time has come, also of attempts that were followed by another one, also by a service
  * that was started again; logs and exit statuses stay. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
