@@ -6,9 +6,10 @@
 command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 77; }
 
 run 0 "$source/bench/ps/run" "$build" --quick --no-stragglers --no-take-over --json rows.json
-for transport in shm tcp; do
-    has "^64 MB in 4 KB keys *$transport .* bar 1 x: \(reached\|MISSED\)"
-    has "^156 of 15625 x 16 *$transport .* M rows/s  bar 1 x: \(reached\|MISSED\)"
+for bar in shm:10 tcp:3; do
+    what="${bar%:*} .* bar ${bar#*:} x: \(reached\|MISSED\)"
+    has "^64 MB in 4 KB keys *$what"
+    has "^156 of 15625 x 16 *$what"
 done
 has 'all bars hold\|bars do not hold'
 [ "$(grep -c '"name"' rows.json)" = 13 ] || fail "$(grep -c '"name"' rows.json) rows"
