@@ -2,8 +2,8 @@
  *
  * The process connects to the agent's abstract socket (TANDEM_AGENT), proves the secret, says which
  * process it is (TANDEM_PROC) and beats from then on. An elastic process must do so, and is killed
- * if the agent hears nothing for the lease; of fixed ranks those do that train, so that `tandem
- * status` can show them, and they say nothing but HELLO, HEARTBEAT and RUN_DIR. Frames
+ * if the agent hears nothing for the lease. Fixed ranks that train connect too, for `tandem status`
+ * and for --lease and --hang; they say nothing but HELLO, HEARTBEAT and RUN_DIR. Frames
  * (net/frame.h) of these kinds; little-endian, offsets pinned below. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_CONTROL_H

@@ -43,8 +43,8 @@ const char *td__backend_name(int i);                    /* of backends.def; NULL
 /* Those that train.backend can be: "cpu cuda ... auto". */
 extern const char td__backend_words[];
 
-/* What "auto" stands for on this machine: the first backend that has GPUs all of which can be
- * used, else "cpu"; a line of the log says which cannot. */
+/* What "auto" stands for on this machine: the first backend whose first GPU can run its kernels,
+ * else "cpu"; a line of the log says why. */
 const char *td__backend_auto(void);
 
 /* The backend as a rank has it that is number local_rank of those on its host: of several GPUs,

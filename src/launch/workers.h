@@ -2,7 +2,8 @@
  *
  * fixed      Ranks that the launcher decided about: one process each, all started at once, none
  *            replaced; their ends go to the launcher (TD_MSG_EXIT). They need not know of Tandem;
- *            those that train tell what they do (coll/control.h), for `tandem status`.
+ *            those that train tell what they do (coll/control.h), for `tandem status`, and are
+ *            watched (lease, hang) where --lease or --hang is given.
  * elastic    All below is about these: they must talk to the agent, and the decided state says how
  *            many run.
  *

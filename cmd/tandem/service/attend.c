@@ -256,8 +256,7 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {"run", 0, "DIR", "directory of a run of tandem train, whose best weights are an artifact",
-     "FILE"},
+    {"run", 0, "DIR", "directory of a run of tandem train; its best weights are sent too", "FILE"},
     {0}};
 
 static const char *const EXAMPLES[] = {"tandem attend -- python3 train.py",
