@@ -1,5 +1,5 @@
-/* Ranks that have parts of a job's model each, through tandem/train.h: what needs the whole model is
- * called by all, after training and on the trained run, and gives what one rank gives. */
+/* Ranks that have parts of a job's model each, through tandem/train.h: what needs the whole model
+ * is called by all, after training and on the trained run, and gives what one rank gives. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
