@@ -366,13 +366,14 @@ struct td__sync {
 typedef struct td__sync_division {
     int ranks;                /* that have the model together; 1: each has all of it */
     bool stages, pieces;      /* a rank has some of the layers; a part of each wide layer */
-    bool split_outputs;       /* no rank has all predictions of a batch */
     const char *split_params; /* what is set so that no rank has all params; NULL: nothing */
 } td__sync_division;
 td__sync_division td__sync_division_of(const td__sync_config *c);
 /* Of so many ranks, how many compute each for themselves: groups of them, if they have the model
  * together; without servers. At least 1. */
 int td__sync_replicas(const td__sync_config *c, int ranks);
+/* c for ranks that use a trained model: how they divide it, and nothing of how it was trained. */
+void td__sync_to_use(td__sync_config *c);
 /* How products are cut, on a rank. */
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks);
 
