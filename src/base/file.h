@@ -51,7 +51,7 @@ TD_NODISCARD td_status td__file_out_commit(td__file_out *f);
 void td__file_out_abandon(td__file_out *f); /* instead of commit; removes the temporary file */
 /* A whole file at once. */
 TD_NODISCARD td_status td__file_save(const char *path, const void *data, size_t nbytes);
-/* A copy of a regular file that is open; `to` is whole or as it was. hash (may be NULL): of what was
+/* A copy of a regular file that is open; `to` is whole or as it was. hash (may be NULL): of what is
  * copied. TD_EIO also if somebody cuts the file meanwhile; `name` is for the text of errors. */
 TD_NODISCARD td_status td__file_copy_fd(int fd, const char *name, const char *to, td__sha256 *hash);
 

@@ -62,8 +62,4 @@ TD_NODISCARD td_status td__file_list(td__remote *r, const char *path, td__remote
 TD_NODISCARD td_status td__remote_download(td__remote *r, const td__url *at, const char *path,
                                            const char *sha256, td__deadline until);
 
-/* sha256 of bytes [begin, begin + nbytes) of a file, in hexadecimal digits; `path` for errors. */
-TD_NODISCARD td_status td__sha256_fd(int fd, uint64_t begin, uint64_t nbytes, const char *path,
-                                     char hex[TD_SHA256_HEX]);
-
 #endif
