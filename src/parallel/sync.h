@@ -325,6 +325,9 @@ typedef struct td__sync_host {
     const void *(*place)(void *user, size_t *nbytes);
     void (*follows)(void *user, const void *place);
     void (*followed)(void *user, double lr, const td__step_result *r);
+    /* Of the run's moment this rank has no more than n ranges of the params and states, of all that
+     * servers hold, `total`; n 0: everything. */
+    void (*holds)(void *user, const td__param_range *at, int n, size_t total);
     /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What
      * the model reads of them, input by input, is in `samples`; *out is to be freed (td__free). */
     td_status (*outputs)(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
