@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/crew.h"
 #include "base/alloc.h"
 #include "base/config.h"
 #include "base/deadline.h"
@@ -476,6 +477,7 @@ td_status td__job_run_prepare(td__job_run *r)
     td__session *s = &r->session;
 
     TD_TRY(td__session_join(s));
+    TD_TRY(td__crew_check(s));
     TD_TRY(td__job_run_check_from(r));
     TD_TRY(td__job_run_lower(r));
     if (s->members) {
