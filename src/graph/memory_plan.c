@@ -132,7 +132,7 @@ static void place_fixed(planner *pl)
             (td__location){.space = TD_SPACE_PARAM, .slot = i};
     for (int i = 0; i < g->n_nodes; i++) {
         const td_node *n = g->nodes[i];
-        for (int k = 0; k < n->n_in; k++)
+        for (int k = 0; k < n->n_in && !td__op(n->op)->is_view; k++) /* a view reads nothing */
             pl->last[value_of(n->in[k])] = i;
         for (int k = 0; k < n->n_out; k++)
             if (pl->last[i * TD_MAX_OUT + k] < i)
