@@ -286,9 +286,6 @@ static td_status plan_kernels(td_program *p)
         TD_TRY(p->backend->ops->plan(p->backend, n, is_param, &step->kernel));
         p->phase_end[n->phase] = ++p->n_steps;
         place_packed(p, step);
-        size_t *scratch = td__beside(p, n) ? &p->beside_scratch : &p->scratch;
-        if (step->kernel.scratch > *scratch)
-            *scratch = step->kernel.scratch;
     }
     for (int i = 1; i < TD_RUN_PHASE_COUNT; i++) /* of a phase without steps: where it would be */
         if (p->phase_end[i] < p->phase_end[i - 1])
@@ -300,7 +297,8 @@ td_status td__program_plan(td_program *p, bool no_reuse)
 {
     lay_out_slots(p);
     TD_TRY(td__plan_memory(p, no_reuse));
-    return plan_kernels(p);
+    TD_TRY(plan_kernels(p));
+    return td__plan_scratch(p, no_reuse);
 }
 
 /* ---- The public functions -------------------------------------------------------------------- */
