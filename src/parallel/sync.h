@@ -281,6 +281,8 @@ struct td__sync_ops {
      * made it. If they have: make it too; local, until the next step begins. */
     bool (*prepared)(const td__sync *s);
     td_status (*forward)(td__sync *s);
+    /* (optional) It is prepared, and the comm is about to go: drop all but what forward needs. */
+    void (*shed)(td__sync *s);
     /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
      * rule with a leader: at the end only. */
     td_status (*meet)(td__sync *s, td__sync_meet why);
@@ -464,6 +466,11 @@ TD_NODISCARD td_status td__sync_gather(td__sync *s, td__step_times *times);
 /* Of no rule (NULL), these are false and do nothing. */
 bool td__sync_prepared(const td__sync *s);
 TD_NODISCARD td_status td__sync_forward(td__sync *s);
+static inline void td__sync_shed(td__sync *s)
+{
+    if (s && s->ops->shed)
+        s->ops->shed(s);
+}
 /* At begin and end, and else if there was a step since ranks have met. */
 TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
 int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);

@@ -331,7 +331,7 @@ static void set_up_elastic(td__trainer *t)
     if (e->sharded && td__sync_maps(&t->o.sync)) {
         e->worlds.map = td__sharded_map;
         e->worlds.user = t;
-        e->unlike = td__params_total(t->replica.params) > td__params_dense(t->replica.params);
+        e->unlike = td_params_trainable(t->replica.params) > td__params_dense(t->replica.params);
     }
     e->agreement = td__agreement_crc(t);
     e->ops = &td__train_elastic_ops;
