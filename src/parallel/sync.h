@@ -134,6 +134,9 @@ typedef struct td__sync_traits {
     bool sharded;     /* ranks hold optimizer state in shards (hold); */
     bool sharded_params; /* params too: no rank has all of them between steps */
     bool own_params;     /* those of ranks differ between meetings */
+    bool own_data;       /* ranks may have samples of their own (data.partition): all of them where
+                            own_params is set too, else share `share` of `shares`, -1: none */
+    int share, shares;
     bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     bool keeps_batch;    /* a run that is resumed has the batch that it began with */
@@ -348,6 +351,9 @@ typedef struct td__sync_ctx {
     int64_t batch, samples;     /* rows of a full batch, of an epoch */
     int64_t rows;               /* of the usual micro-batch */
     uint64_t steps;             /* of the whole run */
+    bool own_data; /* the job has data.partition; weights: (n_weights) of a weighted one */
+    const int64_t *weights;
+    int n_weights;
     td__sync_host host;
 } td__sync_ctx;
 

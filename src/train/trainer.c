@@ -256,7 +256,8 @@ td_status td__trainer_loader(td__trainer *t)
     double weights[TD__PARTITION_WEIGHTS];
     td__loader_destroy(t->run.loader);
     t->run.loader = NULL;
-    td__partition_set(&t->o, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
+    td__sync_traits traits = td__trainer_traits(t);
+    td__partition_set(&t->o, &traits, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
     o.keeper = t->run.kept ? td__kept_samples_keeper(t->run.kept) : NULL;
     return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
