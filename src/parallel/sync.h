@@ -333,11 +333,25 @@ typedef struct td__sync_host {
     /* Of the run's moment this rank has no more than n ranges of the params and states, of all that
      * servers hold, `total`; n 0: everything. */
     void (*holds)(void *user, const td__param_range *at, int n, size_t total);
+    /* What the run's moment needs is not there any more: no rank has it. */
+    void (*lost)(void *user);
     /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What
      * the model reads of them, input by input, is in `samples`; *out is to be freed (td__free). */
     td_status (*outputs)(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
                          size_t *row_nbytes);
 } td__sync_host;
+
+/* What a rule leaves in this process for the rule of the next generation. */
+typedef struct td__sync_keep {
+    void *data; /* NULL: nothing */
+    void (*destroy)(void *data);
+} td__sync_keep;
+static inline void td__sync_keep_drop(td__sync_keep *k)
+{
+    if (k->data)
+        k->destroy(k->data);
+    k->data = NULL;
+}
 
 typedef struct td__sync_ctx {
     const td__sync_config *config; /* all are borrowed */
@@ -350,7 +364,9 @@ typedef struct td__sync_ctx {
     const td__dataset *data;    /* that batches are of */
     int64_t batch, samples;     /* rows of a full batch, of an epoch */
     int64_t rows;               /* of the usual micro-batch */
-    uint64_t steps;             /* of the whole run */
+    uint64_t steps;             /* of the whole run, */
+    uint64_t done;              /* before the rule begins */
+    td__sync_keep *keep;        /* of this process; NULL: nothing stays */
     bool own_data; /* the job has data.partition; weights: (n_weights) of a weighted one */
     const int64_t *weights;
     int n_weights;

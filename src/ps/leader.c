@@ -541,14 +541,15 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
     TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-    TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
+    TD_TRY(td__ps_fetch(r, true)); /* the others have applied all pushes then, of rows too */
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
-    if (why == TD_MEET_RESIZE)
-        return tell_resize(r);
-    if (why != TD_MEET_END)
+    if (why != TD_MEET_RESIZE && why != TD_MEET_END)
         return TD_OK;
-    TD_TRY(tell_end(r));
-    return s->alone ? TD_OK : td__ps_end_all(r);
+    TD_TRY(why == TD_MEET_RESIZE ? tell_resize(r) : tell_end(r));
+    if (why == TD_MEET_END && !s->alone)
+        TD_TRY(td__ps_end_all(r));
+    r->parted = true;
+    return TD_OK;
 }
 
 void td__ps_note(td__sync *s, td__rank_stats *stats)

@@ -155,6 +155,7 @@ struct td__ps_rule {
     unsigned char *place; /* (place_nbytes) servers beside server 0, with copies */
     size_t place_nbytes;
     td__ps_late late; /* servers, with copies */
+    bool parted;      /* all ranks have come to the end of the generation, or of the run */
     float *done;      /* (steps_of_epoch) 1: the batch of this step is applied */
     uint64_t steps_of_epoch, n_done;
     bool counted_done; /* n_done is that of `done` */

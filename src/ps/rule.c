@@ -269,6 +269,8 @@ void td__ps_destroy(td__sync *s)
         TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
                (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
                (unsigned long long)r->stale_most);
+    if (s->x.elastic && !r->parted) /* a generation that has failed, wherever: nobody waits */
+        td__ps_abandon(s, "the generation is over");
     td__ps_outputs_destroy(r->outputs);
     td__ps_tables_destroy(r->tables);
     td__ps_inbox_destroy(r->inbox);
@@ -310,7 +312,9 @@ void td__ps_abandon(td__sync *s, const char *why)
 td_status td__ps_serve(td__sync *s)
 {
     td__ps_rule *r = (td__ps_rule *)s;
-    return r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    td_status st = r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    r->parted = !st;
+    return st;
 }
 
 td_status td__ps_no_batch(void *user, const td__batch *batch, int number, double *losses)

@@ -392,6 +392,7 @@ void td__trainer_destroy(td__trainer *t)
     td__rank_stats_destroy(t->report.stats);
     td__span_log_destroy(t->report.spans);
     td__sync_destroy(t->run.sync);
+    td__sync_keep_drop(&t->run.rule_keep);
     td__loader_destroy(t->run.loader);
     td__counted_destroy(t->run.counted);
     td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */
