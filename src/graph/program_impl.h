@@ -64,6 +64,7 @@ struct td_program {
 
 struct td_params {
     td_param_info *info; /* names are owned */
+    char **origin;       /* (count) where the job has them; NULL: not known */
     int count;
     td__named *by_name;             /* (count) */
     td_attr_pieces *pieces;         /* (count) how those lie that are cut: params.h */
