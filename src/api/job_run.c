@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/crew.h"
 #include "base/alloc.h"
 #include "base/config.h"
 #include "base/deadline.h"
@@ -279,8 +280,6 @@ td_status td__job_run_check_elastic(const td__job_run *r)
                                   "each makes the first weights of its shards");
     if (!r->session.members && !r->o.resume) /* before ranks are started, whichever begins */
         TD_TRY(td__job_run_see_from(r));
-    if (td__job_has_tables(r->session.job))
-        return TD_FAIL(TD_EINVAL, "tables on servers: not with elastic ranks: start fixed ranks");
     return td__session_check_elastic(&r->session);
 }
 
@@ -476,6 +475,7 @@ td_status td__job_run_prepare(td__job_run *r)
     td__session *s = &r->session;
 
     TD_TRY(td__session_join(s));
+    TD_TRY(td__crew_check(s));
     TD_TRY(td__job_run_check_from(r));
     TD_TRY(td__job_run_lower(r));
     if (s->members) {

@@ -121,8 +121,6 @@ static void find_place(td__ps_rule *r, uint64_t steps)
 static td_status bring_params(void *user)
 {
     td__ps_rule *r = user;
-    if (r->servers == 1 || r->copies)
-        return TD_OK;
     TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_SHOW}));
     return td__ps_fetch(r, false);
 }
@@ -225,10 +223,11 @@ static td_status update(td__ps_rule *r, td__ps_command *c)
     c->rows = td__step_rows(e);
     c->last_rows = td__step_last_rows(e);
     TD_TRY(command(r, c));
-    TD_TRY(td__ps_copy_out(r, c)); /* from here on it is not lost with this server */
+    TD_TRY(td__ps_copy_out(r));
     TD_TRY(td__ps_apply(r, c));
+    td__ps_copy_done(r);
     r->version++;
-    return td__ps_tables_apply(r->tables, c->worker, c->step);
+    return TD_OK;
 }
 
 /* A step without a push of dense gradients: the other servers count it too. */
@@ -239,8 +238,10 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     if (!r->copies && !r->tables)
         return TD_OK;
     TD_TRY(command(r, c));
-    TD_TRY(td__ps_copy_out(r, c));
-    return td__ps_tables_apply(r->tables, c->worker, c->step);
+    TD_TRY(td__ps_copy_out(r));
+    TD_TRY(td__ps_apply(r, c));
+    td__ps_copy_done(r);
+    return TD_OK;
 }
 
 /* Idle workers do what others are too late with; not where pushes are those of a replay. A worker
@@ -539,17 +540,16 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
         return TD_OK;
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
-    if (!r->copies) {
-        TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-        TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
-    }
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
+    TD_TRY(td__ps_fetch(r, true)); /* the others have applied all pushes then, of rows too */
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
-    if (why == TD_MEET_RESIZE)
-        return tell_resize(r);
-    if (why != TD_MEET_END)
+    if (why != TD_MEET_RESIZE && why != TD_MEET_END)
         return TD_OK;
-    TD_TRY(tell_end(r));
-    return s->alone ? TD_OK : td__ps_end_all(r);
+    TD_TRY(why == TD_MEET_RESIZE ? tell_resize(r) : tell_end(r));
+    if (why == TD_MEET_END && !s->alone)
+        TD_TRY(td__ps_end_all(r));
+    r->parted = true;
+    return TD_OK;
 }
 
 void td__ps_note(td__sync *s, td__rank_stats *stats)

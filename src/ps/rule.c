@@ -186,7 +186,7 @@ static td_status make_leader(td__ps_rule *r)
                "sums that are not pushed at the end are dropped",
                every, (unsigned long long)x->steps, r->workers);
     return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine),
-                               td__ps_held(r, 0), numbers, &r->inbox);
+                               td__ps_held_of(r, 0), numbers, &r->inbox);
 }
 
 /* Faults may befall what servers and workers say to each other too. */
@@ -269,6 +269,8 @@ void td__ps_destroy(td__sync *s)
         TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
                (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
                (unsigned long long)r->stale_most);
+    if (s->x.elastic && !r->parted) /* a generation that has failed, wherever: nobody waits */
+        td__ps_abandon(s, "the generation is over");
     td__ps_outputs_destroy(r->outputs);
     td__ps_tables_destroy(r->tables);
     td__ps_inbox_destroy(r->inbox);
@@ -296,12 +298,23 @@ void td__ps_abandon(td__sync *s, const char *why)
     td__ps_lanes_abort(r->lanes, r->n_lanes, why);
     if (r->peers)
         td_comm_abort(r->peers, why);
+    if (!r->late.ready)
+        return;
+    /* The rule outlives its comms, for an update that others may have made. */
+    td__ps_tables_close(r->tables);
+    td__ps_inbox_destroy(r->inbox);
+    td__ps_lanes_close(r->lanes, r->n_lanes);
+    td_comm_destroy(r->peers);
+    r->inbox = NULL;
+    r->peers = NULL;
 }
 
 td_status td__ps_serve(td__sync *s)
 {
     td__ps_rule *r = (td__ps_rule *)s;
-    return r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    td_status st = r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    r->parted = !st;
+    return st;
 }
 
 td_status td__ps_no_batch(void *user, const td__batch *batch, int number, double *losses)
