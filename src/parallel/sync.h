@@ -69,6 +69,7 @@ typedef struct td__sync_config {
     /* A name of compressors.def and its options; momentum and so on are the optimizer's where the
      * compressor takes them (td__sync_resolve). */
     const char *compressor;
+    bool any_bits; /* sums may be in an order that depends on ranks (train.reproducible: false) */
     td__compressor_opts compress_with;
     /* Backup workers (backup.h): so many ranks may be late in each step without holding it up.
      * replay: a metrics.jsonl, to count as there. */
