@@ -128,7 +128,7 @@ run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir pruned 
 for file in store/tables/*16.delta-*; do
     printf x | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
 done
-run 1 "$tandem" train "--resume=file://$dir/store" --run-dir bad -n 1 --servers 3 --threads 1
+run 2 "$tandem" train "--resume=file://$dir/store" --run-dir bad -n 1 --servers 3 --threads 1
 has '16.delta.*: its sha256 is'
 
 # Rows of the next batch are pulled while one computes.
