@@ -211,7 +211,8 @@ static int already_finished(const td__training *t)
     return TD_EXIT_OK;
 }
 
-/* Does the run begin? Rank 0 decides; *rc is the exit status if it does not. */
+/* Does the run begin? Rank 0 decides, and all must be ready; *rc is the exit status if it does not.
+ */
 static bool begins(td__training *t, td_status st, int *rc)
 {
     td_comm *comm = t->run.session.comm;
@@ -232,7 +233,7 @@ static bool begins(td__training *t, td_status st, int *rc)
     if (!comm)
         return !leave;
     bool said = leave != 0;
-    st = td_broadcast(comm, &leave, 1, TD_I32, 0, NULL);
+    st = td_allreduce(comm, &leave, &leave, 1, TD_I32, TD_REDUCE_MAX, NULL);
     if (st && !said) /* another rank could not begin: rank 0 says why */
         *rc = td__training_failed(t, st);
     else if (leave)
@@ -266,7 +267,8 @@ static int start_elastic(td__training *t, int n)
     char cause[TD_LAUNCH_CAUSE] = "";
     int rc = td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers, more,
                            cause);
-    if (*cause && rc != TD_EXIT_INTERRUPTED)
+    bool refused = rc == TD_EXIT_USAGE && t->run.o.resume; /* it is as it was */
+    if (*cause && rc != TD_EXIT_INTERRUPTED && !refused)
         td__run_dir_failed(dir, cause);
     return rc;
 }
@@ -417,13 +419,14 @@ static int train(td__training *t)
         td__session_warn_renamed(r->session.job);
     if (!st)
         st = td__job_run_prepare(r);
-    if (!st)
-        st = td__job_run_open(r);
-    if (!st)
-        st = td__training_send_shards(t);
     if (r->session.members)
         return st ? td__failure(t->args, st) : run_elastic(t);
-    if (!begins(t, st, &rc)) {
+    bool ready = begins(t, st, &rc);
+    if (ready)
+        st = td__job_run_open(r);
+    if (ready && !st)
+        st = td__training_send_shards(t);
+    if (!ready || !begins(t, st, &rc)) {
         if (st)
             td__job_run_take_back(r);
         return rc;
