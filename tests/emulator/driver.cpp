@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "device.h"
+#include "driver.h"
 #include "fibers.h"
 
 namespace
@@ -61,11 +62,10 @@ struct event {
     stream *recorded = nullptr;
 };
 
-/* What a thread works with; a stream of another context is refused. */
-thread_local CUcontext current;
+/* A stream of another context than the thread's is refused. */
 bool elsewhere(CUstream on)
 {
-    return !current || (on && ((stream *)on)->context != current);
+    return !emulated_context || (on && ((stream *)on)->context != emulated_context);
 }
 
 std::mutex blocks_lock;
@@ -115,29 +115,6 @@ emulated_kernel::emulated_kernel(const char *name, void (*f)(const void *), size
     kernels()[name] = this;
 }
 
-/* The GPUs that this process sees, by their own numbers: EMULATED_GPUS of them (one), as
- * CUDA_VISIBLE_DEVICES says; none on ranks other than EMULATED_RANK. */
-static std::vector<int> visible()
-{
-    const char *all = getenv("EMULATED_GPUS"), *list = getenv("CUDA_VISIBLE_DEVICES");
-    const char *only = getenv("EMULATED_RANK"), *rank = getenv("TANDEM_RANK");
-    int n = all ? atoi(all) : 1;
-    std::vector<int> seen;
-    if (only && rank && atoi(only) != atoi(rank))
-        return seen;
-    for (int i = 0; !list && i < n; i++)
-        seen.push_back(i);
-    for (char *end; list && *list >= '0' && *list <= '9'; list = *end ? end + 1 : end) {
-        int i = (int)strtol(list, &end, 10);
-        if (i >= n) /* as the driver: those after it are not seen either */
-            break;
-        seen.push_back(i);
-    }
-    return seen;
-}
-
-#define EXPORT extern "C" __attribute__((visibility("default"))) CUresult
-
 /* What tests look at and ask for (tests/support/emulated.h): calls so far, by name of the function,
  * and which call is to fail. */
 static std::mutex calls_lock; /* of the following */
@@ -146,16 +123,13 @@ static std::string failing;
 static unsigned long failing_in; /* calls of it; 0: none */
 static CUresult failing_with;
 
-static CUresult called(const char *name)
+CUresult emulated_called(const char *name)
 {
     std::lock_guard<std::mutex> hold(calls_lock);
     calls[name]++;
     bool fails = failing_in && failing == name && --failing_in == 0;
     return fails ? failing_with : CUDA_SUCCESS;
 }
-#define CALLED                          \
-    if (CUresult r_ = called(__func__)) \
-        return r_;
 
 extern "C" __attribute__((visibility("default"))) void emulated_fail(const char *name,
                                                                      unsigned long nth, int result)
@@ -196,82 +170,6 @@ EXPORT cuGetErrorString(CUresult r, const char **text)
     *text = r == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "error";
     return CUDA_SUCCESS;
 }
-EXPORT cuDeviceGetCount(int *n)
-{
-    *n = (int)visible().size();
-    return CUDA_SUCCESS;
-}
-EXPORT cuDeviceGet(CUdevice *d, int i)
-{
-    std::vector<int> all = visible();
-    if (i < 0 || i >= (int)all.size())
-        return CUDA_ERROR_INVALID_DEVICE;
-    *d = all[(size_t)i];
-    return CUDA_SUCCESS;
-}
-EXPORT cuDeviceGetName(char *to, int room, CUdevice)
-{
-    const char *name = getenv("EMULATED_GPU"); /* what tests call it */
-    strncpy(to, name ? name : "emulated GPU", (size_t)room);
-    return CUDA_SUCCESS;
-}
-EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
-{
-    const char *capability = getenv("EMULATED_CAPABILITY"); /* "7.5" */
-    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-               ? (capability ? atoi(capability) : 9)
-           : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR && capability
-               ? atoi(strchr(capability, '.') + 1)
-           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
-                                                               : 0;
-    return CUDA_SUCCESS;
-}
-EXPORT cuDeviceGetUuid_v2(CUuuid *out, CUdevice d)
-{
-    memcpy(out->bytes, "emulated GPU 0..", 16);
-    out->bytes[13] = (char)('0' + d);
-    return CUDA_SUCCESS;
-}
-EXPORT cuDeviceCanAccessPeer(int *can, CUdevice, CUdevice)
-{
-    *can = !getenv("EMULATED_APART"); /* tests take the link between GPUs away */
-    return CUDA_SUCCESS;
-}
-EXPORT cuDeviceTotalMem_v2(size_t *n, CUdevice)
-{
-    *n = (size_t)8 << 30;
-    return CUDA_SUCCESS;
-}
-EXPORT cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d)
-{
-    *c = (CUcontext)(uintptr_t)(1 + d);
-    return CUDA_SUCCESS;
-}
-EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
-{
-    return CUDA_SUCCESS;
-}
-EXPORT cuCtxSetCurrent(CUcontext c)
-{
-    CALLED
-    current = c;
-    return CUDA_SUCCESS;
-}
-/* Between the contexts of two GPUs, once. */
-EXPORT cuCtxEnablePeerAccess(CUcontext of, unsigned)
-{
-    CALLED
-    static std::mutex lock;
-    static std::map<std::pair<CUcontext, CUcontext>, bool> enabled;
-    std::lock_guard<std::mutex> hold(lock);
-    if (getenv("EMULATED_APART") || of == current)
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    bool &is = enabled[{current, of}];
-    CUresult r = is ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
-    is = true;
-    return r;
-}
-
 /* Whole pages of the driver's size can be opened by other processes. */
 EXPORT cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 {
@@ -398,9 +296,9 @@ EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream 
 EXPORT cuStreamCreate(CUstream *s, unsigned)
 {
     stream *made = new stream;
-    made->context = current;
+    made->context = emulated_context;
     *s = (CUstream)made;
-    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return emulated_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 EXPORT cuStreamDestroy_v2(CUstream s)
 {
