@@ -7,6 +7,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 
+#include <algorithm>
 #include <fcntl.h>
 #include <functional>
 #include <map>
@@ -31,19 +32,41 @@ std::map<std::string, emulated_kernel *> &kernels()
     return all;
 }
 
+struct graph;
+struct node {
+    std::function<void()> work;
+    bool fills = false;
+    CUDA_MEMSET_NODE_PARAMS fill = {}; /* where it does */
+    graph *in = nullptr;
+};
+struct graph {
+    std::vector<node *> nodes; /* in the order in which they are run */
+    size_t find(const node *n) const
+    {
+        return (size_t)(std::find(nodes.begin(), nodes.end(), n) - nodes.begin());
+    }
+};
 /* While a graph is recorded from `origin`, a stream that waits for an event of it records too. What
  * a branch has is put into the graph where it is joined, as late as it may be done: a value that is
  * overwritten before is seen. */
 struct stream {
+    CUcontext context;
     bool recording = false;
     stream *origin = nullptr;       /* of the recording that a branch is part of */
     std::vector<stream *> branches; /* of the origin */
-    std::vector<std::function<void()>> tape;
+    std::vector<node *> tape;
 };
 struct event {
     double ms = 0; /* when it was recorded */
     stream *recorded = nullptr;
 };
+
+/* What a thread works with; a stream of another context is refused. */
+thread_local CUcontext current;
+bool elsewhere(CUstream on)
+{
+    return !current || (on && ((stream *)on)->context != current);
+}
 
 std::mutex blocks_lock;
 std::map<uintptr_t, size_t> blocks; /* what kernels may touch: begin, bytes */
@@ -57,7 +80,7 @@ CUresult do_or_record(CUstream on, std::function<void()> work)
 {
     stream *s = (stream *)on;
     if (s && s->recording)
-        s->tape.push_back(work);
+        s->tape.push_back(new node{work});
     else
         work();
     return CUDA_SUCCESS;
@@ -228,10 +251,25 @@ EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
 {
     return CUDA_SUCCESS;
 }
-EXPORT cuCtxSetCurrent(CUcontext)
+EXPORT cuCtxSetCurrent(CUcontext c)
 {
     CALLED
+    current = c;
     return CUDA_SUCCESS;
+}
+/* Between the contexts of two GPUs, once. */
+EXPORT cuCtxEnablePeerAccess(CUcontext of, unsigned)
+{
+    CALLED
+    static std::mutex lock;
+    static std::map<std::pair<CUcontext, CUcontext>, bool> enabled;
+    std::lock_guard<std::mutex> hold(lock);
+    if (getenv("EMULATED_APART") || of == current)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    bool &is = enabled[{current, of}];
+    CUresult r = is ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+    is = true;
+    return r;
 }
 
 /* Whole pages of the driver's size can be opened by other processes. */
@@ -339,18 +377,30 @@ EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
 EXPORT cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream on)
 {
     CALLED
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     return do_or_record(on, [=] { memcpy((void *)to, (void *)from, nbytes); });
 }
 EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream on)
 {
     CALLED
-    return do_or_record(on, [=] { memset((void *)at, v, nbytes); });
+    stream *s = (stream *)on;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    do_or_record(on, [=] { memset((void *)at, v, nbytes); });
+    if (s && s->recording) {
+        s->tape.back()->fills = true;
+        s->tape.back()->fill = {at, 0, v, 1, nbytes, 1};
+    }
+    return CUDA_SUCCESS;
 }
 
 EXPORT cuStreamCreate(CUstream *s, unsigned)
 {
-    *s = (CUstream) new stream;
-    return CUDA_SUCCESS;
+    stream *made = new stream;
+    made->context = current;
+    *s = (CUstream)made;
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 EXPORT cuStreamDestroy_v2(CUstream s)
 {
@@ -366,6 +416,8 @@ EXPORT cuStreamWaitEvent(CUstream on, CUevent of, unsigned)
 {
     CALLED
     stream *s = (stream *)on, *from = ((event *)of)->recorded;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (!from || !from->recording)
         return s->recording ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_SUCCESS;
     stream *origin = from->origin ? from->origin : from;
@@ -394,6 +446,8 @@ EXPORT cuEventRecord(CUevent of, CUstream on)
     CALLED
     event *e = (event *)of;
     struct timespec t;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     e->recorded = on && ((stream *)on)->recording ? (stream *)on : nullptr;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->ms = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
@@ -415,13 +469,15 @@ EXPORT cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode)
     ((stream *)s)->recording = true;
     return CUDA_SUCCESS;
 }
-EXPORT cuStreamEndCapture(CUstream on, CUgraph *graph)
+EXPORT cuStreamEndCapture(CUstream on, CUgraph *out)
 {
     stream *s = (stream *)on;
     bool joined = true;
     s->recording = false;
     for (stream *b : s->branches) {
         joined = joined && b->tape.empty();
+        for (node *n : b->tape)
+            delete n;
         b->tape.clear();
         b->recording = false;
         b->origin = nullptr;
@@ -429,20 +485,105 @@ EXPORT cuStreamEndCapture(CUstream on, CUgraph *graph)
     s->branches.clear();
     if (!joined)
         return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    *graph = (CUgraph) new std::vector<std::function<void()>>(std::move(s->tape));
-    s->tape.clear();
+    graph *g = new graph;
+    g->nodes.swap(s->tape);
+    for (node *n : g->nodes)
+        n->in = g;
+    *out = (CUgraph)g;
     return CUDA_SUCCESS;
 }
-EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long)
+
+/* Neighbours of a node are those before and behind it, also where a branch runs between. */
+EXPORT cuGraphGetNodes(CUgraph from, CUgraphNode *to, size_t *n)
 {
-    CALLED
-    typedef std::vector<std::function<void()>> list;
-    *exec = (CUgraphExec) new list(*(list *)graph);
+    const graph *g = (graph *)from;
+    for (size_t i = 0; to && i < g->nodes.size() && i < *n; i++)
+        to[i] = (CUgraphNode)g->nodes[i];
+    *n = g->nodes.size();
     return CUDA_SUCCESS;
 }
-EXPORT cuGraphLaunch(CUgraphExec exec, CUstream)
+EXPORT cuGraphNodeGetType(CUgraphNode n, CUgraphNodeType *type)
+{
+    *type = ((node *)n)->fills ? CU_GRAPH_NODE_TYPE_MEMSET : CU_GRAPH_NODE_TYPE_KERNEL;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphMemsetNodeGetParams(CUgraphNode n, CUDA_MEMSET_NODE_PARAMS *to)
 {
     CALLED
+    *to = ((node *)n)->fill;
+    return ((node *)n)->fills ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+EXPORT cuGraphNodeGetDependencies_v2(CUgraphNode of, CUgraphNode *to, CUgraphEdgeData *, size_t *n)
+{
+    const graph *g = ((node *)of)->in;
+    size_t i = g->find((node *)of);
+    *n = i > 0;
+    if (to && i > 0)
+        to[0] = (CUgraphNode)g->nodes[i - 1];
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphNodeGetDependentNodes_v2(CUgraphNode of, CUgraphNode *to, CUgraphEdgeData *,
+                                       size_t *n)
+{
+    const graph *g = ((node *)of)->in;
+    size_t i = g->find((node *)of) + 1;
+    *n = i < g->nodes.size();
+    if (to && *n)
+        to[0] = (CUgraphNode)g->nodes[i];
+    return CUDA_SUCCESS;
+}
+/* Behind what it depends on; the node that it is there for is the next one. */
+EXPORT cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph to, const CUgraphNode *after, size_t n,
+                               const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    CALLED
+    graph *g = (graph *)to;
+    const emulated_kernel *k = (const emulated_kernel *)p->func;
+    const char *args = (const char *)p->kernelParams[0];
+    std::vector<char> kept(args, args + k->nbytes);
+    const unsigned x = p->gridDimX, y = p->gridDimY, z = p->gridDimZ, threads = p->blockDimX,
+                   shared = p->sharedMemBytes;
+    node *made = new node{[=] {
+        const unsigned grid[3] = {x, y, z};
+        emulated_run(k->fn, kept.data(), grid, threads, shared);
+    }};
+    made->in = g;
+    size_t at = n ? g->find((const node *)after[0]) + 1 : 0;
+    g->nodes.insert(g->nodes.begin() + (long)at, made);
+    *out = (CUgraphNode)made;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphAddDependencies_v2(CUgraph to, const CUgraphNode *before, const CUgraphNode *after,
+                                 const CUgraphEdgeData *, size_t n)
+{
+    const graph *g = (graph *)to;
+    for (size_t i = 0; i < n; i++)
+        if (g->find((const node *)before[i]) >= g->find((const node *)after[i]))
+            return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphDestroyNode(CUgraphNode n)
+{
+    CALLED
+    graph *g = ((node *)n)->in;
+    g->nodes.erase(g->nodes.begin() + (long)g->find((node *)n));
+    delete (node *)n;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph of, unsigned long long)
+{
+    CALLED
+    auto *list = new std::vector<std::function<void()>>;
+    for (const node *n : ((graph *)of)->nodes)
+        list->push_back(n->work);
+    *exec = (CUgraphExec)list;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphLaunch(CUgraphExec exec, CUstream on)
+{
+    CALLED
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     for (auto &work : *(std::vector<std::function<void()>> *)exec)
         work();
     return CUDA_SUCCESS;
@@ -452,9 +593,11 @@ EXPORT cuGraphExecDestroy(CUgraphExec exec)
     delete (std::vector<std::function<void()>> *)exec;
     return CUDA_SUCCESS;
 }
-EXPORT cuGraphDestroy(CUgraph graph)
+EXPORT cuGraphDestroy(CUgraph of)
 {
-    delete (std::vector<std::function<void()>> *)graph;
+    for (node *n : ((graph *)of)->nodes)
+        delete n;
+    delete (graph *)of;
     return CUDA_SUCCESS;
 }
 
@@ -486,6 +629,8 @@ EXPORT cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned
     const char *args = (const char *)params[0];
     if (threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     std::vector<char> kept(args, args + k->nbytes);
     return do_or_record(on, [=] {
         const unsigned grid[3] = {x, y, z};
