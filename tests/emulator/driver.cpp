@@ -7,9 +7,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 
-#include <algorithm>
 #include <fcntl.h>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
@@ -21,8 +19,8 @@
 #include <vector>
 
 #include "device.h"
-#include "driver.h"
 #include "fibers.h"
+#include "graphs.h"
 
 namespace
 {
@@ -33,40 +31,12 @@ std::map<std::string, emulated_kernel *> &kernels()
     return all;
 }
 
-struct graph;
-struct node {
-    std::function<void()> work;
-    bool fills = false;
-    CUDA_MEMSET_NODE_PARAMS fill = {}; /* where it does */
-    graph *in = nullptr;
-};
-struct graph {
-    std::vector<node *> nodes; /* in the order in which they are run */
-    size_t find(const node *n) const
-    {
-        return (size_t)(std::find(nodes.begin(), nodes.end(), n) - nodes.begin());
-    }
-};
-/* While a graph is recorded from `origin`, a stream that waits for an event of it records too. What
- * a branch has is put into the graph where it is joined, as late as it may be done: a value that is
- * overwritten before is seen. */
-struct stream {
-    CUcontext context;
-    bool recording = false;
-    stream *origin = nullptr;       /* of the recording that a branch is part of */
-    std::vector<stream *> branches; /* of the origin */
-    std::vector<node *> tape;
-};
 struct event {
     double ms = 0; /* when it was recorded */
     stream *recorded = nullptr;
 };
 
-/* A stream of another context than the thread's is refused. */
-bool elsewhere(CUstream on)
-{
-    return !emulated_context || (on && ((stream *)on)->context != emulated_context);
-}
+thread_local CUcontext current; /* what a thread works with */
 
 std::mutex blocks_lock;
 std::map<uintptr_t, size_t> blocks; /* what kernels may touch: begin, bytes */
@@ -75,16 +45,6 @@ struct file {
     size_t nbytes;
 };
 std::map<uintptr_t, file> files; /* of them those that other processes see */
-
-CUresult do_or_record(CUstream on, std::function<void()> work)
-{
-    stream *s = (stream *)on;
-    if (s && s->recording)
-        s->tape.push_back(new node{work});
-    else
-        work();
-    return CUDA_SUCCESS;
-}
 
 void *remember(void *p, size_t nbytes)
 {
@@ -109,10 +69,46 @@ void *aligned(size_t nbytes)
 
 } // namespace
 
+bool elsewhere(CUstream on)
+{
+    return !current || (on && ((stream *)on)->context != current);
+}
+
+CUresult do_or_record(CUstream on, std::function<void()> work)
+{
+    stream *s = (stream *)on;
+    if (s && s->recording)
+        s->tape.push_back(new node{work});
+    else
+        work();
+    return CUDA_SUCCESS;
+}
+
 emulated_kernel::emulated_kernel(const char *name, void (*f)(const void *), size_t n)
     : fn(f), nbytes(n)
 {
     kernels()[name] = this;
+}
+
+/* The GPUs that this process sees, by their own numbers: EMULATED_GPUS of them (one), as
+ * CUDA_VISIBLE_DEVICES says; none on ranks other than EMULATED_RANK. */
+static std::vector<int> visible()
+{
+    const char *all = getenv("EMULATED_GPUS"), *list = getenv("CUDA_VISIBLE_DEVICES");
+    const char *only = getenv("EMULATED_RANK"), *rank = getenv("TANDEM_RANK");
+    int n = all ? atoi(all) : 1;
+    std::vector<int> seen;
+    if (only && rank && atoi(only) != atoi(rank))
+        return seen;
+    for (int i = 0; !list && i < n; i++)
+        seen.push_back(i);
+    for (char *end; list && *list >= '0' && *list <= '9'; list = *end ? end + 1 : end) {
+        int i = (int)strtol(list, &end, 10);
+        if (i >= n) /* as the driver: those after it are not seen either */
+            break;
+        seen.push_back(i);
+    }
+    return seen;
 }
 
 /* What tests look at and ask for (tests/support/emulated.h): calls so far, by name of the function,
@@ -123,7 +119,7 @@ static std::string failing;
 static unsigned long failing_in; /* calls of it; 0: none */
 static CUresult failing_with;
 
-CUresult emulated_called(const char *name)
+CUresult called(const char *name)
 {
     std::lock_guard<std::mutex> hold(calls_lock);
     calls[name]++;
@@ -170,6 +166,82 @@ EXPORT cuGetErrorString(CUresult r, const char **text)
     *text = r == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "error";
     return CUDA_SUCCESS;
 }
+EXPORT cuDeviceGetCount(int *n)
+{
+    *n = (int)visible().size();
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGet(CUdevice *d, int i)
+{
+    std::vector<int> all = visible();
+    if (i < 0 || i >= (int)all.size())
+        return CUDA_ERROR_INVALID_DEVICE;
+    *d = all[(size_t)i];
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGetName(char *to, int room, CUdevice)
+{
+    const char *name = getenv("EMULATED_GPU"); /* what tests call it */
+    strncpy(to, name ? name : "emulated GPU", (size_t)room);
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
+{
+    const char *capability = getenv("EMULATED_CAPABILITY"); /* "7.5" */
+    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+               ? (capability ? atoi(capability) : 9)
+           : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR && capability
+               ? atoi(strchr(capability, '.') + 1)
+           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
+                                                               : 0;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGetUuid_v2(CUuuid *out, CUdevice d)
+{
+    memcpy(out->bytes, "emulated GPU 0..", 16);
+    out->bytes[13] = (char)('0' + d);
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceCanAccessPeer(int *can, CUdevice, CUdevice)
+{
+    *can = !getenv("EMULATED_APART"); /* tests take the link between GPUs away */
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceTotalMem_v2(size_t *n, CUdevice)
+{
+    *n = (size_t)8 << 30;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d)
+{
+    *c = (CUcontext)(uintptr_t)(1 + d);
+    return CUDA_SUCCESS;
+}
+EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuCtxSetCurrent(CUcontext c)
+{
+    CALLED
+    current = c;
+    return CUDA_SUCCESS;
+}
+/* Between the contexts of two GPUs, once. */
+EXPORT cuCtxEnablePeerAccess(CUcontext of, unsigned)
+{
+    CALLED
+    static std::mutex lock;
+    static std::map<std::pair<CUcontext, CUcontext>, bool> enabled;
+    std::lock_guard<std::mutex> hold(lock);
+    if (getenv("EMULATED_APART") || of == current)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    bool &is = enabled[{current, of}];
+    CUresult r = is ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+    is = true;
+    return r;
+}
+
 /* Whole pages of the driver's size can be opened by other processes. */
 EXPORT cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 {
@@ -296,9 +368,9 @@ EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream 
 EXPORT cuStreamCreate(CUstream *s, unsigned)
 {
     stream *made = new stream;
-    made->context = emulated_context;
+    made->context = current;
     *s = (CUstream)made;
-    return emulated_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 EXPORT cuStreamDestroy_v2(CUstream s)
 {
@@ -359,143 +431,6 @@ EXPORT cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to)
 EXPORT cuEventQuery(CUevent)
 {
     CALLED
-    return CUDA_SUCCESS;
-}
-
-EXPORT cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode)
-{
-    ((stream *)s)->recording = true;
-    return CUDA_SUCCESS;
-}
-EXPORT cuStreamEndCapture(CUstream on, CUgraph *out)
-{
-    stream *s = (stream *)on;
-    bool joined = true;
-    s->recording = false;
-    for (stream *b : s->branches) {
-        joined = joined && b->tape.empty();
-        for (node *n : b->tape)
-            delete n;
-        b->tape.clear();
-        b->recording = false;
-        b->origin = nullptr;
-    }
-    s->branches.clear();
-    if (!joined)
-        return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    graph *g = new graph;
-    g->nodes.swap(s->tape);
-    for (node *n : g->nodes)
-        n->in = g;
-    *out = (CUgraph)g;
-    return CUDA_SUCCESS;
-}
-
-/* Neighbours of a node are those before and behind it, also where a branch runs between. */
-EXPORT cuGraphGetNodes(CUgraph from, CUgraphNode *to, size_t *n)
-{
-    const graph *g = (graph *)from;
-    for (size_t i = 0; to && i < g->nodes.size() && i < *n; i++)
-        to[i] = (CUgraphNode)g->nodes[i];
-    *n = g->nodes.size();
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphNodeGetType(CUgraphNode n, CUgraphNodeType *type)
-{
-    *type = ((node *)n)->fills ? CU_GRAPH_NODE_TYPE_MEMSET : CU_GRAPH_NODE_TYPE_KERNEL;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphMemsetNodeGetParams(CUgraphNode n, CUDA_MEMSET_NODE_PARAMS *to)
-{
-    CALLED
-    *to = ((node *)n)->fill;
-    return ((node *)n)->fills ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-EXPORT cuGraphNodeGetDependencies_v2(CUgraphNode of, CUgraphNode *to, CUgraphEdgeData *, size_t *n)
-{
-    const graph *g = ((node *)of)->in;
-    size_t i = g->find((node *)of);
-    *n = i > 0;
-    if (to && i > 0)
-        to[0] = (CUgraphNode)g->nodes[i - 1];
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphNodeGetDependentNodes_v2(CUgraphNode of, CUgraphNode *to, CUgraphEdgeData *,
-                                       size_t *n)
-{
-    const graph *g = ((node *)of)->in;
-    size_t i = g->find((node *)of) + 1;
-    *n = i < g->nodes.size();
-    if (to && *n)
-        to[0] = (CUgraphNode)g->nodes[i];
-    return CUDA_SUCCESS;
-}
-/* Behind what it depends on; the node that it is there for is the next one. */
-EXPORT cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph to, const CUgraphNode *after, size_t n,
-                               const CUDA_KERNEL_NODE_PARAMS *p)
-{
-    CALLED
-    graph *g = (graph *)to;
-    const emulated_kernel *k = (const emulated_kernel *)p->func;
-    const char *args = (const char *)p->kernelParams[0];
-    std::vector<char> kept(args, args + k->nbytes);
-    const unsigned x = p->gridDimX, y = p->gridDimY, z = p->gridDimZ, threads = p->blockDimX,
-                   shared = p->sharedMemBytes;
-    node *made = new node{[=] {
-        const unsigned grid[3] = {x, y, z};
-        emulated_run(k->fn, kept.data(), grid, threads, shared);
-    }};
-    made->in = g;
-    size_t at = n ? g->find((const node *)after[0]) + 1 : 0;
-    g->nodes.insert(g->nodes.begin() + (long)at, made);
-    *out = (CUgraphNode)made;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphAddDependencies_v2(CUgraph to, const CUgraphNode *before, const CUgraphNode *after,
-                                 const CUgraphEdgeData *, size_t n)
-{
-    const graph *g = (graph *)to;
-    for (size_t i = 0; i < n; i++)
-        if (g->find((const node *)before[i]) >= g->find((const node *)after[i]))
-            return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphDestroyNode(CUgraphNode n)
-{
-    CALLED
-    graph *g = ((node *)n)->in;
-    g->nodes.erase(g->nodes.begin() + (long)g->find((node *)n));
-    delete (node *)n;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph of, unsigned long long)
-{
-    CALLED
-    auto *list = new std::vector<std::function<void()>>;
-    for (const node *n : ((graph *)of)->nodes)
-        list->push_back(n->work);
-    *exec = (CUgraphExec)list;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphLaunch(CUgraphExec exec, CUstream on)
-{
-    CALLED
-    if (elsewhere(on))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    for (auto &work : *(std::vector<std::function<void()>> *)exec)
-        work();
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphExecDestroy(CUgraphExec exec)
-{
-    delete (std::vector<std::function<void()>> *)exec;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphDestroy(CUgraph of)
-{
-    for (node *n : ((graph *)of)->nodes)
-        delete n;
-    delete (graph *)of;
     return CUDA_SUCCESS;
 }
 
