@@ -49,6 +49,8 @@ TD_NODISCARD td_status td__params_save(const td_params *ps, td_status (*before)(
                                        void *user, const char *path);
 TD_NODISCARD td_status td__params_load(td_params *ps, td_status (*before)(void *, int), void *user,
                                        const char *path);
+/* Where the job has param i (ops/node.h); NULL: not known. */
+const char *td__params_origin(const td_params *ps, int i);
 /* Whose memory the block is in. */
 td_device *td__params_device(const td_params *ps);
 /* Elements [begin, begin + count) of the block as the host sees them (device/device.h). */

@@ -119,8 +119,8 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
     td__free(edges);
     td__free(grads);
     for (int c = 0; !st && c < cut->n_pieces; c++) {
-        char name[TD__PIECE_NAME];
-        st = td__plan_name_chunk(*out, c, td__cut_name(cut, c, name));
+        char name[TD__PIECE_PLACE];
+        st = td__plan_name_chunk(*out, c, td__cut_place(cut, c, name));
         if (st) {
             td__plan_destroy(*out);
             *out = NULL;

@@ -40,7 +40,8 @@ static td_status go_back(td__trainer *t)
            "%s: the latest checkpoint has steps that only the previous rank 0 had done; going back "
            "to step %llu",
            dir, (unsigned long long)step);
-    td_status st = step > 0 && !t->elastic.sharded ? save_now(t) : TD_EIO;
+    bool beside = t->elastic.sharded || t->o.sync.tables; /* some of it is not here to be saved */
+    td_status st = step > 0 && !beside ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
     if (st != TD_EIO)
@@ -202,7 +203,8 @@ void td__train_close(td__trainer *t)
 {
     if (td__sync_prepared(t->run.sync)) { /* others may have made this step */
         td__sync_shed(t->run.sync);
-        td__shards_leave(t->replica.shards);
+        if (t->replica.shards)
+            td__shards_leave(t->replica.shards);
     } else {
         td__sharded_close(t);
     }
@@ -275,7 +277,9 @@ static td_status load(void *user)
 
 static void rewind_lead(void *user)
 {
-    td__train_drop_lead(user);
+    td__trainer *t = user;
+    td__train_drop_lead(t);
+    td__sync_keep_drop(&t->run.rule_keep);
 }
 
 /* A disk that takes nothing any more does not hold the others up for ever. */

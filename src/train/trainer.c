@@ -49,9 +49,6 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
                        "train.verify: %g is no share of the micro-batches: must be 0 to 1",
                        o->verify);
     TD_TRY(td__sync_check(&o->sync, &job, w));
-    if (o->checkpoint_upload && o->sync.tables)
-        return TD_FAIL(TD_EINVAL, "checkpoint.upload: not with tables on servers: their rows are "
-                                  "files beside the checkpoints, which are not sent");
     TD_TRY(td__kept_check(o, w));
     return td__partition_check(o, w);
 }
@@ -116,12 +113,6 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
 static td_status find_watched(td__trainer *t)
 {
     td__nearest near = {.word = t->o.watch};
-    for (int i = 0; i < t->plan.facts.n_metrics; i++)
-        if (t->plan.facts.whole[i] && td__sync_division_of(&t->o.sync).split_outputs)
-            return TD_FAIL(TD_EINVAL,
-                           "metrics: %s needs all predictions at once, which a pipeline does not "
-                           "have: leave it to `tandem eval --scores`",
-                           t->plan.facts.metric[i]);
     t->plan.watch = -1;
     if (strcmp(t->o.watch, "loss") == 0)
         return TD_OK;
@@ -262,7 +253,8 @@ td_status td__trainer_loader(td__trainer *t)
     double weights[TD__PARTITION_WEIGHTS];
     td__loader_destroy(t->run.loader);
     t->run.loader = NULL;
-    td__partition_set(&t->o, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
+    td__sync_traits traits = td__trainer_traits(t);
+    td__partition_set(&t->o, &traits, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
     o.keeper = t->run.kept ? td__kept_samples_keeper(t->run.kept) : NULL;
     return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
@@ -397,11 +389,13 @@ void td__trainer_destroy(td__trainer *t)
     td__rank_stats_destroy(t->report.stats);
     td__span_log_destroy(t->report.spans);
     td__sync_destroy(t->run.sync);
+    td__sync_keep_drop(&t->run.rule_keep);
     td__loader_destroy(t->run.loader);
     td__counted_destroy(t->run.counted);
     td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */
     td__verify_destroy(t->run.verify);
     td__lockstep_destroy(t->run.eval_walk);
+    td__lockstep_destroy(t->run.predict_walk);
     td__micro_batch_set_destroy(t->run.train_set);
     td__micro_batch_set_destroy(t->run.eval_set);
     td__micro_batch_set_destroy(t->run.predict_set);
