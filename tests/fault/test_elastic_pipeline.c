@@ -19,15 +19,18 @@
 
 enum { STEPS = 3 };
 
+/* user: is there a row-sparse table? */
 static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
 {
-    (void)user;
     td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 2));
     td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(rows));
     td_node *h = td_relu(g, td_nn_linear(g, "one", x, 32, NULL));
     h = td_nn_dropout(g, td_nn_batch_norm(g, "norm", h, NULL), 0.1);
     h = td_relu(g, td_nn_linear(g, "two", h, 48, NULL));
     h = td_nn_batch_norm(g, "late", td_relu(g, td_nn_linear(g, "three", h, 32, NULL)), NULL);
+    if (*(const bool *)user)
+        h = td_add(g, h,
+                   td_nn_embedding(g, "table", y, 7, 32, &(td_nn_embedding_opts){.sparse = true}));
     td_node *logits = td_nn_linear(g, "four", h, 3, NULL);
     *out = (td__model_nodes){.loss = td_softmax_cross_entropy(g, logits, y, NULL),
                              .output = logits,
@@ -36,7 +39,9 @@ static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *o
     return TD_OK;
 }
 
-static const td__model MODEL = {.build = build};
+static bool table = true, no_table = false;
+static const td__model MODEL = {.build = build, .user = &no_table};
+static const td__model WITH_TABLE = {.build = build, .user = &table};
 
 /* How ranks are arranged, of how many. */
 typedef struct arrangement {
@@ -295,6 +300,29 @@ TEST(a_rank_with_compressed_gradients_dies)
     }
 }
 
+/* Each stage keeps its own up to date: the run goes back, and says so. */
+TEST(a_row_sparse_table_is_lost_with_any_rank)
+{
+    elastic_plan alone = new_plan(NULL);
+    elastic_end one, end;
+    alone.model = &WITH_TABLE;
+    elastic_run(&alone, &one);
+    td__data_close(alone.data);
+    CHECK(one.finished == 1, "%s", one.text);
+    for (int zero = 0; zero < 2; zero++) {
+        elastic_plan plan = new_plan(&STAGES[2]);
+        plan.model = &WITH_TABLE;
+        plan.opts.sync.zero = zero;
+        plan.faults = "kill rank=2 at=step:3:comm:4";
+        atomic_store(&back, 0);
+        elastic_run(&plan, &end);
+        td__data_close(plan.data);
+        CHECK(!end.failure && end.finished == 3, "zero %d: %s", zero, end.text);
+        CHECK(strcmp(end.result.digest, one.result.digest) == 0, "zero %d: other weights", zero);
+        CHECK_EQ_INT(atomic_load(&back), 1);
+    }
+}
+
 /* Memory that the host cannot touch. */
 TEST(stages_in_memory_of_a_device)
 {
@@ -325,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_rank_with_shared_states_dies_as_the_run_begins),
         cmocka_unit_test(the_world_of_ranks_with_shared_states_changes),
         cmocka_unit_test(a_rank_with_compressed_gradients_dies),
+        cmocka_unit_test(a_row_sparse_table_is_lost_with_any_rank),
         cmocka_unit_test(stages_in_memory_of_a_device),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);
