@@ -69,6 +69,7 @@ typedef struct td__sync_config {
     /* A name of compressors.def and its options; momentum and so on are the optimizer's where the
      * compressor takes them (td__sync_resolve). */
     const char *compressor;
+    bool any_bits; /* sums may be in an order that depends on ranks (train.reproducible: false) */
     td__compressor_opts compress_with;
     /* Backup workers (backup.h): so many ranks may be late in each step without holding it up.
      * replay: a metrics.jsonl, to count as there. */
@@ -135,6 +136,9 @@ typedef struct td__sync_traits {
     bool sharded;     /* ranks hold optimizer state in shards (hold); */
     bool sharded_params; /* params too: no rank has all of them between steps */
     bool own_params;     /* those of ranks differ between meetings */
+    bool own_data;       /* ranks may have samples of their own (data.partition): all of them where
+                            own_params is set too, else share `share` of `shares`, -1: none */
+    int share, shares;
     bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     bool keeps_batch;    /* a run that is resumed has the batch that it began with */
@@ -282,6 +286,8 @@ struct td__sync_ops {
      * made it. If they have: make it too; local, until the next step begins. */
     bool (*prepared)(const td__sync *s);
     td_status (*forward)(td__sync *s);
+    /* (optional) It is prepared, and the comm is about to go: drop all but what forward needs. */
+    void (*shed)(td__sync *s);
     /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
      * rule with a leader: at the end only. */
     td_status (*meet)(td__sync *s, td__sync_meet why);
@@ -366,6 +372,9 @@ typedef struct td__sync_ctx {
     uint64_t steps;             /* of the whole run, */
     uint64_t done;              /* before the rule begins */
     td__sync_keep *keep;        /* of this process; NULL: nothing stays */
+    bool own_data; /* the job has data.partition; weights: (n_weights) of a weighted one */
+    const int64_t *weights;
+    int n_weights;
     td__sync_host host;
 } td__sync_ctx;
 
@@ -389,13 +398,14 @@ struct td__sync {
 typedef struct td__sync_division {
     int ranks;                /* that have the model together; 1: each has all of it */
     bool stages, pieces;      /* a rank has some of the layers; a part of each wide layer */
-    bool split_outputs;       /* no rank has all predictions of a batch */
     const char *split_params; /* what is set so that no rank has all params; NULL: nothing */
 } td__sync_division;
 td__sync_division td__sync_division_of(const td__sync_config *c);
 /* Of so many ranks, how many compute each for themselves: groups of them, if they have the model
  * together; without servers. At least 1. */
 int td__sync_replicas(const td__sync_config *c, int ranks);
+/* c for ranks that use a trained model: how they divide it, and nothing of how it was trained. */
+void td__sync_to_use(td__sync_config *c);
 /* How products are cut, on a rank. */
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks);
 
@@ -483,6 +493,11 @@ TD_NODISCARD td_status td__sync_gather(td__sync *s, td__step_times *times);
 /* Of no rule (NULL), these are false and do nothing. */
 bool td__sync_prepared(const td__sync *s);
 TD_NODISCARD td_status td__sync_forward(td__sync *s);
+static inline void td__sync_shed(td__sync *s)
+{
+    if (s && s->ops->shed)
+        s->ops->shed(s);
+}
 /* At begin and end, and else if there was a step since ranks have met. */
 TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
 int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);
