@@ -135,6 +135,12 @@ static td_status send_file(td__mirror *m, const char *folder, const char *file, 
     return TD_OK;
 }
 
+static int append(const char *bytes, size_t n, void *text)
+{
+    td__text_append(text, bytes, n);
+    return 0;
+}
+
 td_status td__mirror_put_tables(td__mirror *m, const char *folder, const char *name, uint64_t step)
 {
     char place[TD__PATH], url[TD__URL_BYTES];
@@ -147,14 +153,17 @@ td_status td__mirror_put_tables(td__mirror *m, const char *folder, const char *n
         send_file(m, folder, json_string_value(each), files);
     if (!st && json_object_size(files)) {
         json_t *root = json_pack("{s:s, s:i, s:O}", "format", FORMAT, "version", 1, "files", files);
-        char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+        td__text text = {0};
         snprintf(place, sizeof place, "%s/" TD__TABLES_FILE, name);
-        st = text ? td__url_join(m->url, place, url)
-                  : TD_FAIL(TD_ENOMEM, "no memory for " TD__TABLES_FILE);
+        st = root && json_dump_callback(root, append, &text, JSON_INDENT(1)) == 0
+                 ? td__text_status(&text)
+                 : TD_FAIL(TD_ENOMEM, "no memory for " TD__TABLES_FILE);
         if (!st)
-            st =
-                td__remote_put(m->remote, url, text, strlen(text), td__deadline_in_ms(TD__SEND_MS));
-        free(text);
+            st = td__url_join(m->url, place, url);
+        if (!st)
+            st = td__remote_put(m->remote, url, text.data, text.used,
+                                td__deadline_in_ms(TD__SEND_MS));
+        td__text_fini(&text);
         json_decref(root);
         m->has_tables = true;
     }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "coll/comm.h"
 #include "coll/hang.h"
+#include "parallel/server_order.h"
 #include "ps/order.h"
 #include "ps/ps.h"
 #include "ps/team.h"
@@ -14,6 +15,7 @@
 #define STOOD_STILL_NS UINT64_C(1000000000) /* without a look */
 enum {
     LOOK_MS = 50,       /* while it waits for workers, so often for other servers */
+    ORDER_MS = 200,     /* and for the operator's word about servers */
     OVERDUE_TIMES = 20, /* as long as batches take in the mean, */
     OVERDUE_S = 5,      /* and so long at least: a batch is given out again */
 };
@@ -154,6 +156,18 @@ static td_status serve_clients(td__ps_rule *r)
     return td__ps_outputs_serve(r->outputs, r->begun - 1);
 }
 
+/* Another number of servers is another generation. */
+static void look_for_order(td__ps_rule *r)
+{
+    const td__sync_ctx *x = &r->base.x;
+    if (!x->elastic || !x->checkpoint_dir || !td__deadline_passed(r->look_again))
+        return;
+    int n = td__server_order_read(x->checkpoint_dir);
+    r->look_again = td__deadline_in_ms(ORDER_MS);
+    r->change = r->change || (n && n != r->ordered);
+    r->ordered = n ? n : r->ordered;
+}
+
 td_status td__ps_begin(td__sync *s, const td__sync_place *at)
 {
     td__ps_rule *r = (td__ps_rule *)s;
@@ -164,6 +178,7 @@ td_status td__ps_begin(td__sync *s, const td__sync_place *at)
     if (!r->begun)
         TD_TRY(admit_clients(r));
     r->begun = at->step;
+    look_for_order(r);
     TD_TRY(serve_clients(r));
     r->lr = at->lr;
     if (!r->tables_read && at->step > 1)

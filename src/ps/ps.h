@@ -169,6 +169,8 @@ struct td__ps_rule {
     int *counted;            /* (ranks) whose work is in the step */
     td__ps_push *pushed;     /* (workers) of a step together */
     bool stop;               /* another rank was asked to stop */
+    int ordered;             /* servers that the operator has asked for last */
+    td__deadline look_again; /* for that */
     bool in_vain;            /* the last wait for pushes ended so */
     bool change;             /* elastic: a worker is lost, the generation is to end */
     uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */

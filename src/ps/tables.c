@@ -82,11 +82,21 @@ static td_status hear_answer(const td__ps_lane *l)
     return a.status ? TD_FAIL((td_status)a.status, "rank %d: %s", l->rank, a.text) : TD_OK;
 }
 
+/* Do all ids of the batch go to one server, as they are? */
+static bool all_of_them(const td__ps_table *b, size_t n)
+{
+    return n == b->n;
+}
+
 /* Ids of the batch that belong to server s, but for known ones, to its area; b->to: their
- * numbers. copies: also those of which it has a copy. */
+ * numbers, unless it is all of them. copies: also those of which it has a copy. */
 static size_t list_ids(td__ps_tables *t, td__ps_table *b, int s, bool copies, int64_t *out)
 {
     size_t n = 0;
+    if (t->servers == 1 && !memchr(b->known, true, b->n)) {
+        memcpy(out, b->ids, b->n * sizeof *out);
+        return b->n;
+    }
     for (size_t i = 0; i < b->n; i++)
         if (!b->known[i] && td__rows_has(t->servers, copies, s, td__rows_owner(t, b->ids[i]))) {
             b->to[n] = (uint32_t)i;
@@ -104,10 +114,18 @@ static td_status ask_for(td__ps_tables *t, int k, td__ps_table *b, int s, bool t
     return td__ps_hand(l, l->push, 2 * m.n);
 }
 
-static void place_rows(td__ps_table *b, const float *rows, size_t n)
+static void place_some(td__ps_table *b, const float *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         memcpy(b->values + b->to[i] * b->width, rows + i * b->width, b->width * sizeof *rows);
+}
+
+static void place_rows(td__ps_table *b, const float *rows, size_t n)
+{
+    if (all_of_them(b, n))
+        memcpy(b->values, rows, n * b->width * sizeof *rows);
+    else
+        place_some(b, rows, n);
 }
 
 static td_status take_rows(td__ps_tables *t, td__ps_table *b, int s)
@@ -209,7 +227,9 @@ static td_status hand_grads(td__ps_tables *t, int k, int s, double lr, uint64_t 
     td__rows_message m = {.verb = TD__ROWS_PUSH, .table = k, .step = step, .lr = lr};
     m.n = list_ids(t, b, s, t->copies, td__rows_ids(l->push));
     float *to = td__rows_grads(l->push, m.n);
-    for (size_t i = 0; i < m.n; i++)
+    if (all_of_them(b, (size_t)m.n))
+        memcpy(to, b->values, m.n * b->width * sizeof *to);
+    for (size_t i = 0; i < m.n && !all_of_them(b, (size_t)m.n); i++)
         memcpy(to + i * b->width, b->values + b->to[i] * b->width, b->width * sizeof *to);
     TD_TRY(td__ps_tell(l, &m, sizeof m));
     return td__ps_hand(l, l->push, m.n * (2 + b->width));
