@@ -292,8 +292,8 @@ def restart(s):
 def main():
     s = Service(sys.argv[1], "capacity.slots=1")
     try:
-        for part in (routes, jobs, pausing, metrics, files, workers, sweeps, asha, secrets, strangers,
-                     prometheus, quotas, restart):
+        for part in (routes, jobs, pausing, metrics, files, workers, sweeps, asha, secrets,
+                     strangers, prometheus, quotas, restart):
             part(s)
             print(part.__name__, flush=True)
     finally:

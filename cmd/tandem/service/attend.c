@@ -1,7 +1,7 @@
 /* attend.c -- `tandem attend`: what a job's program runs under where the service does not see its
  * files, in pods and on hosts: its metrics are brought to the service while it runs, and its
- * artifacts when it has succeeded. Also where programs of Horovod and MPI find each other in a group
- * that no launcher of theirs has started. */
+ * artifacts when it has succeeded. Also what programs of Horovod and MPI find each other by in a
+ * group that no launcher of theirs has started. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -341,7 +341,8 @@ const td__command td__command_attend = {
         "when it has ended with status 0, by rank 0. `tandem serve` runs job files under it "
         "by itself. With --framework the members of a group, each under a `tandem attend` of its "
         "own, find each other without a launcher of theirs: the service runs commands of jobs "
-        "with `framework: horovod` or `mpi` in this way. Signals are passed on, and the status is the program's.",
+        "with `framework: horovod` or `mpi` in this way. Signals are passed on, and the status is "
+        "the program's.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,
