@@ -284,6 +284,8 @@ has 'transformer.wte to '
 has 'stage  parameters'
 has 'without deadlock'
 has 'pipeline stage 1 (ranks 2 to 3): '
+has 'send .* of params to stage 1$' # of tied weights
+has 'allreduce of .* of losses and requests along pipeline'
 has 'send forward values of micro-batch 0 to stage 1'
 python3 -c 'import json; assert len(json.load(open("plan.json"))) > 20' || fail "no timeline"
 
