@@ -22,7 +22,7 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
                         .lane = p->lane,
                         .numbers = td__step_numbers_of(p->shape.replicas, o->watch != NULL,
                                                        o->micro_batches * o->accumulate),
-                        .clips = td__optim_clips(p->base.x.step.optimizer),
+                        .clips = !o->taker && td__optim_clips(o->optimizer),
                         .shares = p->base.x.config->zero > 0,
                         .params = p->params,
                         .in_order = p->base.x.config->in_order != 0,

@@ -30,7 +30,7 @@ typedef struct td__pipeline_opts {
     td__schedule_case at; /* `stages` is the mesh's */
     const td__chunk_edge *edges;
     int n_edges;
-    /* Params that chunk `to` reads and `from` updates: handed over in this order, before any run. */
+    /* Params that chunk `to` reads and `from` updates, handed over in this order before any run. */
     const td__chunk_edge *handed;
     int n_handed;
     const uint64_t *meets; /* (3 chunks) bytes that runs exchange along tensor; NULL: none */
