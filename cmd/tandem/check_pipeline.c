@@ -93,7 +93,8 @@ static td_status print_all(td__plan *p, const double *cost, double formula, bool
 static td_status cut_model(const td__session *s, int ranks, bool elastic, td__pipeline_shape *shape,
                            td__cut **out)
 {
-    return td__pipeline_fit(&s->opts.sync, ranks, elastic, td__trainer_train_set(s->trainer),
+    td__pipeline_world w = {.ranks = ranks, .elastic = elastic};
+    return td__pipeline_fit(&s->opts.sync, &w, td__trainer_train_set(s->trainer),
                             td__trainer_micro_batch_rows(s->trainer), shape, out);
 }
 
@@ -128,15 +129,16 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
 {
     td__plan *plan = NULL;
     int *slots = NULL, batches = batches_of(s, shape), all = td__trainer_micro_batches(s->trainer);
-    td_device *device = td__params_device(td__trainer_params(s->trainer));
     const td_params *ps = td__trainer_params(s->trainer);
+    td_device *device = td__params_device(ps);
     int accumulate = s->opts.accumulate > 1 ? s->opts.accumulate : 1;
     td__plan_end end = {.ps = ps,
                         .numbers = td__step_numbers_of(shape->replicas, false, all * accumulate),
                         .clips = s->opts.optim.clip_norm > 0,
                         .shares = s->opts.sync.zero > 0,
                         .params = td_params_count(ps),
-                        .in_order = s->opts.sync.in_order != 0};
+                        .in_order = s->opts.sync.in_order != 0,
+                        .held = td__stage_holds_steps(c->elastic, ps)};
     end.direct =
         c->shared && td__direct_opens(device) &&
         td__pipeline_may_be_direct(shape, cut, td__device_host_reads(device),

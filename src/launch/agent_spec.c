@@ -98,6 +98,7 @@ td_status td__agent_spec_read(td__agent_spec *a)
                  take_number(text, "crashes", &a->crashes) ||
                  take_number(text, "generation", &a->generation) ||
                  take_number(text, "restarts", &a->restarts) ||
+                 take_number(text, "failures", &a->failures) ||
                  take_number(text, "beat", &a->heartbeat_ms) ||
                  take_number(text, "lease", &a->lease_ms) || take_number(text, "hang", &a->hang_ms))
             continue;

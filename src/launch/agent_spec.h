@@ -6,7 +6,7 @@
  *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS beat=MS cwd=PATH arg=TEXT...
  *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
  *     [elastic=MIN:MAX first=N spares=N crashes=N lease=MS hang=MS grows=1]
- *     [generation=N restarts=N framework=NAME roles=NAME:COUNT,...]: of fixed ranks */
+ *     [generation=N restarts=N failures=N framework=NAME roles=NAME:COUNT,...]: of fixed ranks */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_AGENT_SPEC_H
 #define TD_LAUNCH_AGENT_SPEC_H
@@ -29,7 +29,7 @@ typedef struct td__agent_spec {
     int n_argv, n_env, index;
     const td__foreign_http *http; /* of this program; NULL: it has none */
     uint32_t grace_ms, heartbeat_ms;
-    uint32_t generation, restarts; /* of fixed ranks */
+    uint32_t generation, restarts, failures; /* of fixed ranks */
     td__hosts hosts;
     td__roles roles;
     char address[64]; /* where the others reach this host */

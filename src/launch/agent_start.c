@@ -52,6 +52,7 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
     } else {
         td__texts_add(&t, "generation=%d", o->generation);
         td__texts_add(&t, "restarts=%d", o->restarts);
+        td__texts_add(&t, "failures=%d", o->failures);
         if (o->roles)
             td__texts_add(&t, "roles=%s", o->roles);
         if (o->framework)

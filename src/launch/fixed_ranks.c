@@ -93,7 +93,8 @@ td_status td__fixed_ranks_begin(td__fixed_ranks *f, const td__msg *m)
                               .roles = &s->roles,
                               .job = s->job,
                               .generation = s->generation,
-                              .restarts = s->restarts};
+                              .restarts = s->restarts,
+                              .failures = s->failures};
     return td__foreign_create(s, &f->plan, &f->plan.foreign);
 }
 

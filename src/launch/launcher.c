@@ -87,6 +87,19 @@ static void give_up(launch *l, td_status st, const char *text)
     td__launch_stop(l, TD_MSG_STOP);
 }
 
+/* By its owner's editor, or by a service that writes it. */
+bool td__launch_hosts_changed(launch *l)
+{
+    struct stat now;
+    if (stat(l->o.hosts_file, &now) ||
+        (now.st_mtim.tv_sec == l->file.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == l->file.st_mtim.tv_nsec && now.st_ino == l->file.st_ino &&
+         now.st_size == l->file.st_size))
+        return false;
+    l->file = now;
+    return true;
+}
+
 /* ---- agents ---- */
 
 td_status td__launch_start_agent(launch *l, int i)
@@ -186,8 +199,11 @@ static td_status take_message(launch *l, int index, const td__msg *m)
         hear_run_dir(l, m->data);
         return TD_OK;
     }
-    if (m->kind == TD_MSG_FAILED && is_text && !(l->elastic && l->agents[index].gone))
-        return TD_FAIL(TD_EIO, "host %s: %s", host->name, m->data);
+    if (m->kind == TD_MSG_FAILED && is_text && !(l->elastic && l->agents[index].gone)) {
+        char why[300];
+        snprintf(why, sizeof why, "host %s: %s", host->name, m->data);
+        return td__worlds_lost(l, index, why) ? TD_OK : TD_FAIL(TD_EIO, "%s", why);
+    }
     if (td__elastic_hear(l, index, m))
         return TD_OK;
     return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s", host->name);
@@ -245,8 +261,10 @@ static void agent_ended(launch *l, int index)
         return;
     if (host->local)
         kill_left_behind(l, index);
-    if (l->over || l->stopping)
+    if (l->over || l->stopping) {
+        (void)td__worlds_lost(l, index, ""); /* for the next generation */
         return;
+    }
     if (!l->elastic && host->local)
         snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
     else if (!l->begun)
@@ -265,7 +283,8 @@ static void agent_ended(launch *l, int index)
                            host->name, words);
         return;
     }
-    give_up(l, TD_EPEER, text);
+    if (!td__worlds_lost(l, index, text))
+        give_up(l, TD_EPEER, text);
 }
 
 static void hear_agent(launch *l, int index)
@@ -292,6 +311,7 @@ static void hear_signal(launch *l)
     if (l->stopping && !td__deadline_passed(l->once))
         return;
     if (l->stopping) {
+        l->signal = l->signal ? l->signal : (int)all[0].ssi_signo; /* nothing begins anew */
         td__launch_stop(l, TD_MSG_KILL);
         return;
     }
@@ -307,11 +327,13 @@ static void time_is_up(launch *l)
         td__launch_stop(l, TD_MSG_KILL);
     } else if (!l->stopping && !l->over) {
         char text[300] = "";
-        for (int i = 0; i < l->hosts.n && !text[0]; i++)
-            if (!l->agents[i].ready)
-                snprintf(text, sizeof text, "host %s was not ready in %d s", l->hosts.host[i].name,
-                         START_MS / 1000);
-        give_up(l, TD_ETIMEDOUT, text);
+        int late = 0;
+        while (late < l->hosts.n - 1 && l->agents[late].ready)
+            late++;
+        snprintf(text, sizeof text, "host %s was not ready in %d s", l->hosts.host[late].name,
+                 START_MS / 1000);
+        if (!td__worlds_lost(l, late, text))
+            give_up(l, TD_ETIMEDOUT, text);
     } else if (!l->killing) {
         l->stopping = true;
         td__launch_stop(l, TD_MSG_KILL);
@@ -338,7 +360,7 @@ static bool go_round(launch *l, struct pollfd *p)
     if (!any)
         return false;
     int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
-    bool grows = l->elastic && l->o.hosts_file;
+    bool grows = (l->elastic || l->o.least) && l->o.hosts_file;
     if (td__poll_open(p, first + 2 * n, grows ? td__deadline_left_ms(l->look_at, ms) : ms) < 0 &&
         errno != EINTR)
         return false;
@@ -357,7 +379,10 @@ static bool go_round(launch *l, struct pollfd *p)
         td__fixed_end_agents(l);
     if (grows && td__deadline_passed(l->look_at)) {
         l->look_at = td__deadline_in_ms(LOOK_MS);
-        td__elastic_look_at_hosts(l);
+        if (l->elastic)
+            td__elastic_look_at_hosts(l);
+        else if (td__worlds_look_at_hosts(l))
+            give_up(l, TD_EPEER, td_last_error());
     }
     return true;
 }
@@ -390,7 +415,7 @@ static td_status find_hosts(launch *l)
 {
     const td__launch_opts *o = &l->o;
     int size =
-        l->elastic ? 0 : o->size; /* elastic: hosts are places, of which some may stay free */
+        l->elastic || o->least ? 0 : o->size; /* hosts are places, of which some may stay free */
     char here[32];
     if (o->hosts && o->hosts_file)
         return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
@@ -407,8 +432,10 @@ static td_status find_hosts(launch *l)
                  l->elastic ? (int)TD_PLACE_PROCS - o->spares : o->size);
         TD_TRY(td__hosts_parse(here, 0, &l->hosts));
     }
-    l->max_agents = l->elastic ? (int)TD_MS_AGENTS : l->hosts.n;
+    l->max_agents = l->elastic || o->least ? (int)TD_MS_AGENTS : l->hosts.n;
     l->o.n_first = l->hosts.n;
+    if (o->least)
+        return td__worlds_begin(l);
     if (!l->elastic && td__roles_parse(o->roles, l->hosts.size, &l->roles)) {
         char why[200];
         snprintf(why, sizeof why, "%s", td_last_error());
@@ -456,6 +483,7 @@ static td_status run_agents(launch *l)
         return TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l->max_agents);
     if (!l->elastic) {
         l->o.generation = (int)++l->generation;
+        l->o.failures = l->failures;
         l->ranks = l->hosts.size;
     }
     l->limit = td__deadline_in_ms(START_MS);
@@ -469,8 +497,10 @@ static td_status run_agents(launch *l)
 static td_status run(launch *l)
 {
     td_status st;
+    bool again;
     TD_TRY(find_hosts(l));
-    TD_TRY(td__output_create(l->elastic ? l->o.most : l->hosts.size, &l->o, &l->output));
+    int most = l->elastic ? l->o.most : l->o.least ? l->o.size : l->hosts.size;
+    TD_TRY(td__output_create(most, &l->o, &l->output));
     td__output_interrupt(l->output, l->signals);
     TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
     TD_TRY(td__job_status_create(l->max_agents, &l->news));
@@ -479,7 +509,10 @@ static td_status run(launch *l)
     do {
         st = run_agents(l);
         release_agents(l);
-    } while (!st && td__fixed_again(l));
+        again = !st && td__fixed_again(l);
+        if (again && l->o.least)
+            st = td__worlds_next(l);
+    } while (!st && again);
     return st;
 }
 
@@ -541,6 +574,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     td__job_status_destroy(l->news);
     td__output_destroy(l->output);
     td__hosts_fini(&l->hosts);
+    td__hosts_fini(&l->listed);
     td__job_secrets_fini(&l->secrets);
     if (l->signals >= 0)
         close(l->signals);

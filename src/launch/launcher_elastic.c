@@ -77,6 +77,10 @@ static void drain(launch *l, int index)
 {
     if (l->over || l->stopping)
         return;
+    char why[200];
+    snprintf(why, sizeof why, "host %s was asked to go (SIGTERM)", l->hosts.host[index].name);
+    if (td__worlds_lost(l, index, why))
+        return;
     if (!l->elastic || td__launch_slots(l, index) < l->o.min_ranks) {
         l->signal = SIGTERM;
         td__launch_stop(l, TD_MSG_STOP);
@@ -184,18 +188,11 @@ static td_status add_host(launch *l, const td__host *host)
     return TD_OK;
 }
 
-/* The hosts file may have changed: by its owner's editor, or by a service that writes it. */
 void td__elastic_look_at_hosts(launch *l)
 {
-    struct stat now;
     td__hosts new = {0};
-    if (!l->begun || l->over || l->stopping || stat(l->o.hosts_file, &now))
+    if (!l->begun || l->over || l->stopping || !td__launch_hosts_changed(l))
         return;
-    if (now.st_mtim.tv_sec == l->file.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == l->file.st_mtim.tv_nsec && now.st_ino == l->file.st_ino &&
-        now.st_size == l->file.st_size)
-        return;
-    l->file = now;
     td_status st = td__hosts_read(l->o.hosts_file, 0, &new);
     for (int i = 0; i < l->hosts.n && !st; i++)
         if (find_host(&new, l->hosts.host[i].name) < 0)

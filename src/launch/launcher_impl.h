@@ -1,5 +1,6 @@
 /* launcher_impl.h -- a launch, as its launcher sees it: shared by the launcher itself (launcher.c),
- * what it does for fixed ranks (launcher_fixed.c) and for elastic ones (launcher_elastic.c). */
+ * what it does for fixed ranks (launcher_fixed.c, launcher_worlds.c) and for elastic ones
+ * (launcher_elastic.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_LAUNCHER_IMPL_H
 #define TD_LAUNCH_LAUNCHER_IMPL_H
@@ -59,6 +60,11 @@ typedef struct td__launch {
     td__roles roles;
     int n_done; /* ranks of the generation that have done their work; parameter servers have none */
     char run_dir[4096]; /* "": none is known */
+    int failures;       /* so far, that all ranks were started again after */
+    /* Fixed, where their number may change (o.least). */
+    td__hosts listed; /* all hosts that there are, with all their slots */
+    int wanted;       /* ranks, as far as there are slots */
+    bool changing;    /* this generation ends for the next, and none of its ranks is to blame */
     /* Elastic. */
     uint64_t n_orders; /* given so far: the number of the last */
     char last[1024];   /* line that a process wrote to its standard error */
@@ -76,6 +82,8 @@ void td__launch_tell(td__launch_agent *a, td__msg_kind kind, const char *one, co
 void td__launch_tell_all(td__launch *l, td__msg_kind kind);
 void td__launch_stop(td__launch *l, td__msg_kind how);
 TD_NODISCARD td_status td__launch_start_agent(td__launch *l, int i);
+/* Has the file of hosts changed since the last look? */
+bool td__launch_hosts_changed(td__launch *l);
 /* How long the agents have, from now on, to end with what they run. */
 void td__launch_limit_end(td__launch *l);
 
@@ -92,6 +100,17 @@ void td__fixed_exit(td__launch *l, int index, const td__msg *m);
 void td__fixed_end_agents(td__launch *l);
 bool td__fixed_again(td__launch *l);
 void td__fixed_conclude(td__launch *l);
+
+/* launcher_worlds.c: slots that are there; of the hosts that were named, those of the first
+ * generation; hosts and roles of the next one; a host is not there any more (true: the next
+ * generation is without it); the file of hosts; an order. A status other than TD_OK: the ranks are
+ * too few. */
+int td__worlds_slots(const td__launch *l);
+TD_NODISCARD td_status td__worlds_begin(td__launch *l);
+TD_NODISCARD td_status td__worlds_next(td__launch *l);
+bool td__worlds_lost(td__launch *l, int index, const char *why);
+TD_NODISCARD td_status td__worlds_look_at_hosts(td__launch *l);
+TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks);
 
 /* launcher_elastic.c: GO for one agent; what only agents of elastic ranks say (false: this is no
  * such message); their output; the file of hosts; the text of how it ended. */

@@ -44,6 +44,8 @@ typedef struct td_attr_linear { /* linear, linear_back_data, linear_back_weight 
     td_dtype out_dtype; /* back_weight: dtype of dw and db; back_data: dtype of dx; linear: of y */
     bool has_bias;      /* linear: in[2] is there; back_weight: db is wanted */
     bool has_residual;  /* linear with a bias: in[3] is added to y; act is NONE */
+    int64_t rows;       /* a product for so many rows at a time, which tells the order of sums; 0:
+                           one for all (rewrites/rewrite_classifier.c) */
 } td_attr_linear;
 
 typedef struct td_attr_conv2d { /* conv2d, conv2d_back_data, conv2d_back_weight */
@@ -82,6 +84,12 @@ typedef struct td_attr_xent {
     int64_t ignore_index;
     double smoothing;
 } td_attr_xent;
+
+typedef struct td_attr_linear_xent {
+    td_attr_xent loss;
+    td_dtype out_dtype; /* of dw */
+    int64_t rows;       /* whose logits are there at a time */
+} td_attr_linear_xent;
 
 /* xent_piece(_back), xent_join(_back): logits that are cut by classes. */
 typedef struct td_attr_xent_piece {

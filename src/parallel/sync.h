@@ -69,6 +69,7 @@ typedef struct td__sync_config {
     /* A name of compressors.def and its options; momentum and so on are the optimizer's where the
      * compressor takes them (td__sync_resolve). */
     const char *compressor;
+    bool any_bits; /* sums may be in an order that depends on ranks (train.reproducible: false) */
     td__compressor_opts compress_with;
     /* Backup workers (backup.h): so many ranks may be late in each step without holding it up.
      * replay: a metrics.jsonl, to count as there. */
@@ -79,8 +80,9 @@ typedef struct td__sync_config {
     /* A metrics.jsonl, to apply pushes, or messages of ranks that are not in step, in the order of
      * that run. */
     const char *replay;
-    bool tables;  /* the model has tables on them */
-    int replicas; /* 1: every server keeps a copy of the others' shards too */
+    bool tables;         /* the model has tables on them */
+    int replicas;        /* 1: each shard is kept by a second server */
+    const char *clients; /* HOST:PORT of server 0 for clients of the run; NULL: of its host alone */
     /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
      * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule
      * (plan/schedules.def; NULL: 1f1b). */
@@ -134,6 +136,9 @@ typedef struct td__sync_traits {
     bool sharded;     /* ranks hold optimizer state in shards (hold); */
     bool sharded_params; /* params too: no rank has all of them between steps */
     bool own_params;     /* those of ranks differ between meetings */
+    bool own_data;       /* ranks may have samples of their own (data.partition): all of them where
+                            own_params is set too, else share `share` of `shares`, -1: none */
+    int share, shares;
     bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     bool keeps_batch;    /* a run that is resumed has the batch that it began with */
@@ -281,6 +286,8 @@ struct td__sync_ops {
      * made it. If they have: make it too; local, until the next step begins. */
     bool (*prepared)(const td__sync *s);
     td_status (*forward)(td__sync *s);
+    /* (optional) It is prepared, and the comm is about to go: drop all but what forward needs. */
+    void (*shed)(td__sync *s);
     /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
      * rule with a leader: at the end only. */
     td_status (*meet)(td__sync *s, td__sync_meet why);
@@ -325,11 +332,31 @@ typedef struct td__sync_host {
     const void *(*place)(void *user, size_t *nbytes);
     void (*follows)(void *user, const void *place);
     void (*followed)(void *user, double lr, const td__step_result *r);
+    /* Of the run's moment this rank has no more than n ranges of the params and states, of all that
+     * servers hold, `total`; n 0: everything. */
+    void (*holds)(void *user, const td__param_range *at, int n, size_t total);
+    /* From here on this rank waits for others, which are judged instead if it takes long; NULL: not
+     * any more. The trainer's thread. */
+    void (*waits)(void *user, const char *what);
+    /* What the run's moment needs is not there any more: no rank has it. */
+    void (*lost)(void *user);
     /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What
      * the model reads of them, input by input, is in `samples`; *out is to be freed (td__free). */
     td_status (*outputs)(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
                          size_t *row_nbytes);
 } td__sync_host;
+
+/* What a rule leaves in this process for the rule of the next generation. */
+typedef struct td__sync_keep {
+    void *data; /* NULL: nothing */
+    void (*destroy)(void *data);
+} td__sync_keep;
+static inline void td__sync_keep_drop(td__sync_keep *k)
+{
+    if (k->data)
+        k->destroy(k->data);
+    k->data = NULL;
+}
 
 typedef struct td__sync_ctx {
     const td__sync_config *config; /* all are borrowed */
@@ -342,7 +369,12 @@ typedef struct td__sync_ctx {
     const td__dataset *data;    /* that batches are of */
     int64_t batch, samples;     /* rows of a full batch, of an epoch */
     int64_t rows;               /* of the usual micro-batch */
-    uint64_t steps;             /* of the whole run */
+    uint64_t steps;             /* of the whole run, */
+    uint64_t done;              /* before the rule begins */
+    td__sync_keep *keep;        /* of this process; NULL: nothing stays */
+    bool own_data; /* the job has data.partition; weights: (n_weights) of a weighted one */
+    const int64_t *weights;
+    int n_weights;
     td__sync_host host;
 } td__sync_ctx;
 
@@ -464,6 +496,11 @@ TD_NODISCARD td_status td__sync_gather(td__sync *s, td__step_times *times);
 /* Of no rule (NULL), these are false and do nothing. */
 bool td__sync_prepared(const td__sync *s);
 TD_NODISCARD td_status td__sync_forward(td__sync *s);
+static inline void td__sync_shed(td__sync *s)
+{
+    if (s && s->ops->shed)
+        s->ops->shed(s);
+}
 /* At begin and end, and else if there was a step since ranks have met. */
 TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
 int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);

@@ -26,6 +26,7 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
                         .shares = p->base.x.config->zero > 0,
                         .params = p->params,
                         .in_order = p->base.x.config->in_order != 0,
+                        .held = p->held != NULL,
                         .direct = direct};
     TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, p->costs,
                                      &n->plan, &n->slots));
@@ -67,7 +68,7 @@ static bool between_stages(const td__plan_op *o)
 td_status td__pipeline_guard(td__pipeline_rule *p)
 {
     td__pipeline_planned n = {0};
-    if (p->shape.stages < 2 || p->schedule->delay)
+    if (p->shape.stages < 2 || p->schedule->delay || p->held)
         return TD_OK;
     TD_TRY(make_plan(p, 1, false, &n)); /* these are the same for any number of micro-batches */
     td__free(n.slots);

@@ -108,6 +108,20 @@ static void fold(void *user)
     }
 }
 
+static td_status make_held(td__pipeline_rule *p)
+{
+    const td__sync_ctx *x = &p->base.x;
+    if (!td__stage_holds_steps(x->elastic, x->step.params))
+        return TD_OK;
+    return td__held_step_create(&(td__held_opts){.comm = x->comm,
+                                                 .shards = x->shards,
+                                                 .params = x->step.params,
+                                                 .optimizer = x->step.optimizer,
+                                                 .program = x->step.program,
+                                                 .sends = p->shape.replicas == 1},
+                                &p->held);
+}
+
 /* The rule of the replicas of a part, on an engine that updates this rank's params alone. */
 static td_status make_inner(td__pipeline_rule *p)
 {
@@ -123,6 +137,8 @@ static td_status make_inner(td__pipeline_rule *p)
                                 .fold = fold};
     x.config = &p->inner_config;
     x.comm = p->channels.data;
+    if (p->held)
+        x.step.taker = td__held_step_taker(p->held);
     x.step.stage = &p->stage;
     x.step.cuts = p->peers.cuts.n ? &p->peers.cuts : NULL;
     x.step.bounds = NULL;
@@ -132,12 +148,14 @@ static td_status make_inner(td__pipeline_rule *p)
     return TD_OK;
 }
 
-/* Where a byte can be sent without waiting for its receiver; worlds of threads cannot. */
+/* Where a byte can be sent without waiting for its receiver. */
 static td_status may_be_direct(const td__pipeline_rule *p, bool *out)
 {
     const td__sync_ctx *x = &p->base.x;
     td_device *device = td__params_device(x->step.params);
-    *out = !strcmp(td_comm_transport(x->comm), "shm") && td__comm_shares(x->comm) &&
+    const char *transport = td_comm_transport(x->comm);
+    *out = (!strcmp(transport, "shm") || !strcmp(transport, "inproc")) &&
+           td__comm_shares(x->comm) &&
            td__pipeline_may_be_direct(&p->shape, p->cut, td__device_host_reads(device), x->rows,
                                       x->step.micro_batches, x->batch);
     return *out ? td__direct_possible(x->comm, device, out) : TD_OK;
@@ -250,16 +268,17 @@ static td_status make_runners(td__pipeline_rule *p)
     return TD_OK;
 }
 
-static td_status create(td__sync *s)
+static td_status make(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
-    TD_TRY(td__pipeline_fit(s->x.config, td_comm_size(s->x.comm), s->x.elastic, s->x.step.set,
-                            s->x.rows, &p->shape, &p->cut));
+    td__pipeline_world w = {td_comm_rank(s->x.comm), td_comm_size(s->x.comm), s->x.elastic};
+    TD_TRY(td__pipeline_fit(s->x.config, &w, s->x.step.set, s->x.rows, &p->shape, &p->cut));
     p->mesh = p->shape.mesh;
     p->lane = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(s->x.comm), TD_AXIS_TENSOR);
     p->schedule = p->shape.schedule;
     p->chunks = p->shape.chunks;
     p->params = td_params_count(s->x.step.params);
+    TD_TRY(make_held(p));
     TD_TRY(make_parts(p, &p->shape));
     TD_TRY(make_inner(p));
     TD_TRY(make_runners(p));
@@ -291,7 +310,7 @@ static void clear_stacks(td__pipeline_rule *p)
         td__grad_clear(td__step_grads(p->inner->engine), &p->stacks[c]);
 }
 
-static void destroy(td__sync *s)
+static void shed(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     clear_stacks(p);
@@ -320,6 +339,13 @@ static void destroy(td__sync *s)
     td__free(p->stacks);
     td__free(p->stacked);
     td__stage_ranges_fini(&p->ranges);
+    *p = (td__pipeline_rule){.base = p->base, .held = p->held};
+}
+
+static void destroy(td__sync *s)
+{
+    shed(s);
+    td__held_step_destroy(((td__pipeline_rule *)s)->held);
 }
 
 /* ---- Meetings -------------------------------------------------------------------------------- */
@@ -349,8 +375,8 @@ static void report(td__sync *s, td__train_result *out)
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
-    if (why == TD_MEET_BEGIN)
-        return TD_OK;
+    if (why == TD_MEET_BEGIN) /* ranks may have come with what they update alone */
+        return s->x.elastic ? td__pipeline_gather(s) : TD_OK;
     if (p->flow)
         TD_TRY(td__flow_empty(p->flow));
     for (int c = 0; c < p->chunks; c++)
@@ -372,6 +398,8 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     p->wait = 0;
     p->sent = 0;
     td__pipeline_guard_begin(p, at->step);
+    if (p->held)
+        td__held_step_begin(p->held);
     TD_TRY(td__pipeline_tell_shared(p));
     return td__sync_inner_begin(p->inner, at);
 }
@@ -421,6 +449,8 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     TD_TRY(td__tensor_peers_sum(&p->peers, numbers, TD_REQUESTS));
     TD_TRY(td_allreduce(p->channels.pipeline, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL));
     TD_TRY(td__sync_inner_step(p->inner, lr, out));
+    if (p->held)
+        TD_TRY(td__pipeline_update_held(p, lr, out));
     TD_TRY(td__pipeline_pass_turn(p));
     TD_TRY(td__planned_calls_end(&p->stage_calls));
     out->seconds = NULL; /* were added up over the stages of a replica */
@@ -443,11 +473,24 @@ static void abandon(td__sync *s, const char *why)
         td__flow_abort(p->flow, why);
 }
 
+/* Other ranks may have all of theirs, and wait for this one in a step. */
+static td_status create(td__sync *s)
+{
+    char why[512];
+    td_status st = make(s);
+    if (!st)
+        return TD_OK;
+    snprintf(why, sizeof why, "%s", td_last_error());
+    abandon(s, why);
+    return TD_FAIL(st, "%s", why);
+}
+
 #define ALIKE                                                                                  \
     .size = sizeof(td__pipeline_rule), .sample = "2", .traits = traits,                        \
     .need = td__stage_need_most, .hold = td__stage_shards, .map = td__stage_map,               \
     .inside = td__stage_inside, .create = create, .leave = leave, .destroy = destroy,          \
     .begin = begin, .batch = batch, .step = step, .gather = td__pipeline_gather, .meet = meet, \
+    .prepared = td__pipeline_prepared, .forward = td__pipeline_forward, .shed = shed,          \
     .report = report, .abandon = abandon
 
 const td__sync_ops td__sync_pipeline = {

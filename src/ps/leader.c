@@ -93,53 +93,14 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     return st;
 }
 
-/* The least that a worker has done, of those that are not left out; UINT64_MAX: all are. */
-static uint64_t slowest_of(const td__ps_rule *r)
-{
-    uint64_t slowest = UINT64_MAX;
-    for (int w = 0; w < r->workers; w++) {
-        const td__ps_seat *s = &r->seats[w];
-        if (!s->lost && !s->overdue && s->clock < slowest)
-            slowest = s->clock;
-    }
-    return slowest;
-}
-
-/* Of the idle workers that may begin, the one that has done least; -1: none. */
-static int find_idle(const td__ps_rule *r)
-{
-    uint64_t slowest = slowest_of(r);
-    int best = -1;
-    for (int w = 0; w < r->workers; w++) {
-        const td__ps_seat *s = &r->seats[w];
-        if (!s->busy && !s->lost && (best < 0 || s->clock < r->seats[best].clock) &&
-            (!r->policy->may_begin || r->policy->may_begin(r, s->clock, slowest)))
-            best = w;
-    }
-    return best;
-}
-
-/* Every idle worker that may begin gets the next batch of this epoch; of the next one nobody does
- * before all of this are applied. */
+/* Every idle worker that may begin gets the next batch. */
 static td_status deal(td__ps_rule *r)
 {
-    const td__sync_ctx *x = &r->base.x;
-    uint64_t epoch = (r->begun - 1) / r->steps_of_epoch;
-    for (;;) {
-        while (!r->n_again && r->dealt / r->steps_of_epoch == epoch &&
-               r->done[r->dealt % r->steps_of_epoch] > 0) /* before the run was resumed */
-            r->dealt++;
-        uint64_t next = r->n_again ? r->again[r->n_again - 1] : r->dealt + 1;
-        int w = find_idle(r);
-        if (w < 0 || next > x->steps || (next - 1) / r->steps_of_epoch != epoch)
-            return TD_OK;
-        if (r->n_again)
-            r->n_again--;
-        else
-            r->dealt = next;
-        int64_t first = (int64_t)((next - 1) % r->steps_of_epoch) * x->step.accumulate;
-        TD_TRY(give_work(r, w, (td__ps_order){.step = next, .epoch = epoch, .batch = first}));
-    }
+    td__ps_order order;
+    int w;
+    while ((w = td__ps_deal_next(r, &order)) >= 0)
+        TD_TRY(give_work(r, w, order));
+    return TD_OK;
 }
 
 /* So many steps of the run are done: which batches of the epoch? Those that are marked; or the
@@ -160,8 +121,6 @@ static void find_place(td__ps_rule *r, uint64_t steps)
 static td_status bring_params(void *user)
 {
     td__ps_rule *r = user;
-    if (r->servers == 1 || r->copies)
-        return TD_OK;
     TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_SHOW}));
     return td__ps_fetch(r, false);
 }
@@ -176,14 +135,18 @@ static td_status outputs(void *user, int64_t rows, const void *samples, size_t n
 
 /* Where checkpoints are written, clients find the run; the folder is there by the first step. Rows
  * of tables are with other servers. */
-static void admit_clients(td__ps_rule *r)
+static td_status admit_clients(td__ps_rule *r)
 {
-    const char *folder = r->base.x.checkpoint_dir;
-    td__ps_outputs_opts o = {folder, r, bring_params, outputs};
+    const char *folder = r->base.x.checkpoint_dir, *address = r->base.x.config->clients;
+    td__ps_outputs_opts o = {folder, address, r, bring_params, outputs};
     if (!folder || r->tables || !r->base.x.host.outputs)
-        return;
-    if (td__ps_outputs_create(&o, &r->outputs))
+        return TD_OK;
+    td_status st = td__ps_outputs_create(&o, &r->outputs);
+    if (st && address && !r->base.x.elastic) /* it was asked for */
+        return TD_FAIL(TD_EINVAL, "parallel.clients: %s", td_last_error());
+    if (st) /* another server may lead, on another host */
         TD_LOG(WARN, TRAIN, "no client can ask this run for outputs: %s", td_last_error());
+    return TD_OK;
 }
 
 static td_status serve_clients(td__ps_rule *r)
@@ -199,7 +162,7 @@ td_status td__ps_begin(td__sync *s, const td__sync_place *at)
     if (!r->begun && !r->policy->together)
         find_place(r, at->step - 1);
     if (!r->begun)
-        admit_clients(r);
+        TD_TRY(admit_clients(r));
     r->begun = at->step;
     TD_TRY(serve_clients(r));
     r->lr = at->lr;
@@ -221,7 +184,7 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
     enum { NEWEST = 8 }; /* one of so many */
     td__ps_seat *seat = &r->seats[worker];
     double took = 1e-9 * (double)(td__ps_inbox_came_ns(r->inbox, worker) - seat->since_ns);
-    uint64_t slowest = slowest_of(r);
+    uint64_t slowest = td__ps_slowest(r);
     if (!seat->overdue)
         r->batch_seconds += r->batch_seconds > 0 ? (took - r->batch_seconds) / NEWEST : took;
     seat->clock++;
@@ -264,10 +227,11 @@ static td_status update(td__ps_rule *r, td__ps_command *c)
     c->rows = td__step_rows(e);
     c->last_rows = td__step_last_rows(e);
     TD_TRY(command(r, c));
-    TD_TRY(td__ps_copy_out(r, c)); /* from here on it is not lost with this server */
+    TD_TRY(td__ps_copy_out(r));
     TD_TRY(td__ps_apply(r, c));
+    td__ps_copy_done(r);
     r->version++;
-    return td__ps_tables_apply(r->tables, c->worker, c->step);
+    return TD_OK;
 }
 
 /* A step without a push of dense gradients: the other servers count it too. */
@@ -278,8 +242,10 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     if (!r->copies && !r->tables)
         return TD_OK;
     TD_TRY(command(r, c));
-    TD_TRY(td__ps_copy_out(r, c));
-    return td__ps_tables_apply(r->tables, c->worker, c->step);
+    TD_TRY(td__ps_copy_out(r));
+    TD_TRY(td__ps_apply(r, c));
+    td__ps_copy_done(r);
+    return TD_OK;
 }
 
 /* Idle workers do what others are too late with; not where pushes are those of a replay. A worker
@@ -339,7 +305,10 @@ static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *w
     td__comm_says(r->base.x.comm, TD_PHASE_COMM, r->begun, "pushes of workers");
     if (vigil)
         td__comm_await(r->peers, true);
+    td__ps_waits(r, "pushes of workers");
     td_status st = look_for_push(r, only, until, worker, p, numbers);
+    r->in_vain = st == TD_ETIMEDOUT;
+    td__ps_waits(r, NULL);
     if (vigil)
         td__comm_await(r->peers, false);
     td__comm_says(r->base.x.comm, TD_PHASE_COMPUTE, r->begun, "pushes");
@@ -578,17 +547,16 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
         return TD_OK;
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
-    if (!r->copies) {
-        TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-        TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
-    }
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
+    TD_TRY(td__ps_fetch(r, true)); /* the others have applied all pushes then, of rows too */
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
-    if (why == TD_MEET_RESIZE)
-        return tell_resize(r);
-    if (why != TD_MEET_END)
+    if (why != TD_MEET_RESIZE && why != TD_MEET_END)
         return TD_OK;
-    TD_TRY(tell_end(r));
-    return s->alone ? TD_OK : td__ps_end_all(r);
+    TD_TRY(why == TD_MEET_RESIZE ? tell_resize(r) : tell_end(r));
+    if (why == TD_MEET_END && !s->alone)
+        TD_TRY(td__ps_end_all(r));
+    r->parted = true;
+    return TD_OK;
 }
 
 void td__ps_note(td__sync *s, td__rank_stats *stats)

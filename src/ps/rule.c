@@ -1,6 +1,7 @@
 /* rule.c -- what the rules of a parameter server share: what they can be combined with, and how
  * they are made. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -57,6 +58,16 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
     if (c->replicas && !w->elastic && w->ranks > 1)
         return TD_FAIL(TD_EINVAL, "parallel.replicas: a copy takes over where ranks are replaced: "
                                   "add --elastic");
+    if (c->clients && c->tables)
+        return TD_FAIL(TD_EINVAL, "parallel.clients: not with tables on servers, whose rows no "
+                                  "client is answered with");
+    if (c->clients &&
+        (strncmp(c->clients, "0.0.0.0:", 8) == 0 || strncmp(c->clients, "[::]:", 5) == 0 ||
+         !strchr(c->clients, ':') || strncmp(c->clients, "unix:", 5) == 0))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.clients: '%s' is no HOST:PORT of server 0 that clients can "
+                       "connect to (port 0: any)",
+                       c->clients);
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.servers");
     TD_TRY(td__ps_team_check(c, j, w));
@@ -99,12 +110,15 @@ static void traits(const td__sync_config *c, const td__sync_world *w, bool toget
     int servers = servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
     bool server = w->rank < servers;
     out->keeps_batch = true;
+    out->own_data = !together;
     if (workers < 1 || !servers) /* one rank that evaluates what others have trained */
         return;
     out->leads = true;
     out->no_rows = out->no_partials = server;
     out->parts = together ? workers : 1;
     out->part = together && !server ? w->rank - servers : 0;
+    out->shares = together ? 0 : workers / td__ps_team_size(c);
+    out->share = server ? -1 : (w->rank - servers) / td__ps_team_size(c);
     td__ps_team_traits(c, w, out);
 }
 
@@ -169,6 +183,13 @@ static td_status make_leader(td__ps_rule *r)
         TD_TRY(td__backup_sets_read(x->config->replay, (int)ranks, &r->replay));
         TD_TRY(td__backup_sets_check_whole(r->replay, x->steps));
     }
+    if (x->own_data && !r->policy->together) {
+        r->parts = td__calloc((size_t)r->steps_of_epoch, sizeof *r->parts);
+        if (!r->parts)
+            return no_memory(r);
+        TD_TRY(td__ps_parts_fill(r->workers, x->n_weights ? x->weights : NULL,
+                                 (int64_t)r->steps_of_epoch, r->parts));
+    }
     int every = r->policy->push_every ? r->policy->push_every(r) : 1;
     if (every > 1 && (uint64_t)every > x->steps / workers)
         TD_LOG(WARN, TRAIN,
@@ -176,7 +197,7 @@ static td_status make_leader(td__ps_rule *r)
                "sums that are not pushed at the end are dropped",
                every, (unsigned long long)x->steps, r->workers);
     return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine),
-                               td__ps_held(r, 0), numbers, &r->inbox);
+                               td__ps_held_of(r, 0), numbers, &r->inbox);
 }
 
 /* Faults may befall what servers and workers say to each other too. */
@@ -259,6 +280,8 @@ void td__ps_destroy(td__sync *s)
         TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
                (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
                (unsigned long long)r->stale_most);
+    if (s->x.elastic && !r->parted) /* a generation that has failed, wherever: nobody waits */
+        td__ps_abandon(s, "the generation is over");
     td__ps_outputs_destroy(r->outputs);
     td__ps_tables_destroy(r->tables);
     td__ps_inbox_destroy(r->inbox);
@@ -274,23 +297,59 @@ void td__ps_destroy(td__sync *s)
     td__free(r->counted);
     td__free(r->only);
     td__free(r->again);
+    td__free(r->parts);
     td__free(r->done);
 }
 
-void td__ps_abandon(td__sync *s, const char *why)
+/* Elastic: a rank that does not answer a request in time counts as lost. The links know, and the
+ * generation is told, or this rank would seem to have waited for something of its own. */
+static bool tell_late(td__ps_rule *r, const char *why)
 {
-    td__ps_rule *r = (td__ps_rule *)s;
+    bool late = r->in_vain || (r->peers && td__comm_cause(r->peers) == TD_ETIMEDOUT);
+    for (int i = 0; r->lanes && i < r->n_lanes; i++)
+        late = late || (r->lanes[i].link && td__comm_cause(r->lanes[i].link) == TD_ETIMEDOUT);
+    late = r->base.x.elastic && (late || td__ps_tables_late(r->tables));
+    if (late)
+        td__comm_poison_all(r->base.x.comm, TD_ETIMEDOUT, why);
+    return late;
+}
+
+static void abandon(td__ps_rule *r, const char *why)
+{
     td__ps_tables_abandon(r->tables, why);
     td__ps_team_abandon(r, why);
     td__ps_lanes_abort(r->lanes, r->n_lanes, why);
     if (r->peers)
         td_comm_abort(r->peers, why);
+    if (!r->late.ready)
+        return;
+    /* The rule outlives its comms, for an update that others may have made. */
+    td__ps_tables_close(r->tables);
+    td__ps_inbox_destroy(r->inbox);
+    td__ps_lanes_close(r->lanes, r->n_lanes);
+    td_comm_destroy(r->peers);
+    r->inbox = NULL;
+    r->peers = NULL;
+}
+
+void td__ps_abandon(td__sync *s, const char *why)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    char text[512];
+    snprintf(text, sizeof text, "%s", why); /* of the last error, which changes */
+    bool late = tell_late(r, text);
+    abandon(r, text);
+    r->parted = true;
+    if (late && td__comm_cause(s->x.comm)) /* the last error is that of all ranks now */
+        return;
 }
 
 td_status td__ps_serve(td__sync *s)
 {
     td__ps_rule *r = (td__ps_rule *)s;
-    return r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    td_status st = r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    r->parted = !st;
+    return st;
 }
 
 td_status td__ps_no_batch(void *user, const td__batch *batch, int number, double *losses)

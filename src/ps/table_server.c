@@ -120,6 +120,7 @@ td_status td__ps_tables_apply(td__ps_tables *t, int worker, uint64_t step)
     pthread_mutex_lock(&t->lock);
     for (int k = 0; !st && k < t->n; k++)
         st = apply(t, &t->at[k], worker, step);
+    t->moment += !st;
     pthread_mutex_unlock(&t->lock);
     return st;
 }
@@ -204,7 +205,9 @@ void td__rows_serve_stop(td__ps_tables *t)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE;
     for (int r = 0; t->guests && r < t->ranks; r++) {
-        if (!t->guests[r].started || !pthread_timedjoin_np(t->guests[r].thread, NULL, &until))
+        bool started = t->guests[r].started;
+        t->guests[r].started = false;
+        if (!started || !pthread_timedjoin_np(t->guests[r].thread, NULL, &until))
             continue;
         td_comm_abort(t->serve[r].link, "tables are closed");
         pthread_join(t->guests[r].thread, NULL);

@@ -40,12 +40,18 @@ void td__ps_tables_destroy(td__ps_tables *t); /* NULL is allowed, for all */
 TD_NODISCARD td_status td__ps_tables_read(const td__sync_ctx *x, const char *checkpoint_dir,
                                           uint64_t step, td__ps_tables **out);
 
+/* No rank asks another any more. Rows, and what is kept of pushes, stay. */
+void td__ps_tables_close(td__ps_tables *t);
+
 /* This rank has failed: nobody is to wait for it. */
 void td__ps_tables_abandon(td__ps_tables *t, const char *why);
 
 /* A server: a worker is lost, or idle at the end of a run that has lost one: nobody waits until it
  * has closed its side. */
 void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why);
+
+/* Has a server not answered a request of this rank in time? */
+bool td__ps_tables_late(const td__ps_tables *t);
 
 /* The server that has not answered while this rank waited for it, which has failed so; -1: none. */
 int td__ps_tables_unanswered(const td__ps_tables *t);

@@ -1,6 +1,8 @@
 /* generation.c -- what a generation of an elastic run does once its ranks have the same state
  * (elastic/elastic.h): rank 0 takes the lead, then steps until the run or the generation ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "base/fail.h"
 #include "base/log.h"
 #include "fault/faults.h"
@@ -38,7 +40,8 @@ static td_status go_back(td__trainer *t)
            "%s: the latest checkpoint has steps that only the previous rank 0 had done; going back "
            "to step %llu",
            dir, (unsigned long long)step);
-    td_status st = step > 0 && !t->elastic.sharded ? save_now(t) : TD_EIO;
+    bool beside = t->elastic.sharded || t->o.sync.tables; /* some of it is not here to be saved */
+    td_status st = step > 0 && !beside ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
     if (st != TD_EIO)
@@ -126,11 +129,7 @@ static td_status serve(td__trainer *t, td__train_result *out, bool *over)
 {
     td__sync *s = t->run.sync;
     td__train_heartbeat(t, TD_PHASE_COMM, "orders of the leader", NULL);
-    td_status st = td__sync_serve(s);
-    if (st) { /* those that wait for this rank alone learn of it */
-        td__sync_abandon(s, td_last_error());
-        return st;
-    }
+    TD_TRY(td__sync_serve(s));
     if (s->resized) {
         bool goes = t->run.stop && atomic_load(t->run.stop);
         t->world.phase = goes ? TD_RUN_LEAVING : TD_RUN_CHANGING;
@@ -142,10 +141,8 @@ static td_status serve(td__trainer *t, td__train_result *out, bool *over)
     return TD_OK;
 }
 
-static td_status run(void *user, td__train_result *out, bool *over)
+static td_status lead_and_train(td__trainer *t, td__train_result *out, bool *over)
 {
-    td__trainer *t = user;
-    *over = false;
     if (t->world.rank > 0)
         td__train_drop_lead(t);
     else if (!t->report.leads) {
@@ -188,12 +185,29 @@ static td_status run(void *user, td__train_result *out, bool *over)
     return TD_OK;
 }
 
+/* After a failure the other ranks must not wait for this one in what the rule has of its own. */
+static td_status run(void *user, td__train_result *out, bool *over)
+{
+    td__trainer *t = user;
+    *over = false;
+    char why[512];
+    td_status st = lead_and_train(t, out, over);
+    if (!st)
+        return TD_OK;
+    snprintf(why, sizeof why, "%s", td_last_error());
+    td__sync_abandon(t->run.sync, why);
+    return TD_FAIL(st, "%s", why);
+}
+
 void td__train_close(td__trainer *t)
 {
-    if (td__sync_prepared(t->run.sync)) /* others may have made this step */
-        td__shards_leave(t->replica.shards);
-    else
+    if (td__sync_prepared(t->run.sync)) { /* others may have made this step */
+        td__sync_shed(t->run.sync);
+        if (t->replica.shards)
+            td__shards_leave(t->replica.shards);
+    } else {
         td__sharded_close(t);
+    }
     td__verify_destroy(t->run.verify);
     t->run.verify = NULL;
     td__loader_destroy(t->run.loader); /* its threads ask which rows are this rank's */
@@ -263,7 +277,9 @@ static td_status load(void *user)
 
 static void rewind_lead(void *user)
 {
-    td__train_drop_lead(user);
+    td__trainer *t = user;
+    td__train_drop_lead(t);
+    td__sync_keep_drop(&t->run.rule_keep);
 }
 
 /* A disk that takes nothing any more does not hold the others up for ever. */

@@ -49,9 +49,6 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
                        "train.verify: %g is no share of the micro-batches: must be 0 to 1",
                        o->verify);
     TD_TRY(td__sync_check(&o->sync, &job, w));
-    if (o->checkpoint_upload && o->sync.tables)
-        return TD_FAIL(TD_EINVAL, "checkpoint.upload: not with tables on servers: their rows are "
-                                  "files beside the checkpoints, which are not sent");
     TD_TRY(td__kept_check(o, w));
     return td__partition_check(o, w);
 }
@@ -256,7 +253,8 @@ td_status td__trainer_loader(td__trainer *t)
     double weights[TD__PARTITION_WEIGHTS];
     td__loader_destroy(t->run.loader);
     t->run.loader = NULL;
-    td__partition_set(&t->o, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
+    td__sync_traits traits = td__trainer_traits(t);
+    td__partition_set(&t->o, &traits, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
     o.keeper = t->run.kept ? td__kept_samples_keeper(t->run.kept) : NULL;
     return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
@@ -331,7 +329,7 @@ static void set_up_elastic(td__trainer *t)
     if (e->sharded && td__sync_maps(&t->o.sync)) {
         e->worlds.map = td__sharded_map;
         e->worlds.user = t;
-        e->unlike = td__params_total(t->replica.params) > td__params_dense(t->replica.params);
+        e->unlike = td_params_trainable(t->replica.params) > td__params_dense(t->replica.params);
     }
     e->agreement = td__agreement_crc(t);
     e->ops = &td__train_elastic_ops;
@@ -391,6 +389,7 @@ void td__trainer_destroy(td__trainer *t)
     td__rank_stats_destroy(t->report.stats);
     td__span_log_destroy(t->report.spans);
     td__sync_destroy(t->run.sync);
+    td__sync_keep_drop(&t->run.rule_keep);
     td__loader_destroy(t->run.loader);
     td__counted_destroy(t->run.counted);
     td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */

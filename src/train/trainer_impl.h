@@ -57,6 +57,7 @@ typedef struct td__train_run {
     bool has_states;  /* it has its states, those in the replica are given back */
     td__step_say say; /* of this rank, in the step under way */
     _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
+    _Atomic(const char *) waits;       /* what the rule waits for from other ranks; NULL: nothing */
     td__verify *verify;                /* NULL: nothing is run twice */
     td__step_cuts cuts;                /* params that the program reads in pieces; n 0: none */
     td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
@@ -75,7 +76,8 @@ typedef struct td__train_run {
     bool dirty;     /* something happened since the last checkpoint */
     bool owes_best; /* the best checkpoint was lost with the last rank 0 */
     td__best_replica *best_replica;
-    bool resuming; /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    td__sync_keep rule_keep; /* elastic: between two rules */
+    bool resuming;           /* from the checkpoint `resumed`, whose blocks are not loaded yet */
     td__checkpoint_info resumed;
 } td__train_run;
 

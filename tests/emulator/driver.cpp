@@ -8,7 +8,6 @@
 #include <cuda.h>
 
 #include <fcntl.h>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 
 #include "device.h"
 #include "fibers.h"
+#include "graphs.h"
 
 namespace
 {
@@ -31,19 +31,12 @@ std::map<std::string, emulated_kernel *> &kernels()
     return all;
 }
 
-/* While a graph is recorded from `origin`, a stream that waits for an event of it records too. What
- * a branch has is put into the graph where it is joined, as late as it may be done: a value that is
- * overwritten before is seen. */
-struct stream {
-    bool recording = false;
-    stream *origin = nullptr;       /* of the recording that a branch is part of */
-    std::vector<stream *> branches; /* of the origin */
-    std::vector<std::function<void()>> tape;
-};
 struct event {
     double ms = 0; /* when it was recorded */
     stream *recorded = nullptr;
 };
+
+thread_local CUcontext current; /* what a thread works with */
 
 std::mutex blocks_lock;
 std::map<uintptr_t, size_t> blocks; /* what kernels may touch: begin, bytes */
@@ -52,16 +45,6 @@ struct file {
     size_t nbytes;
 };
 std::map<uintptr_t, file> files; /* of them those that other processes see */
-
-CUresult do_or_record(CUstream on, std::function<void()> work)
-{
-    stream *s = (stream *)on;
-    if (s && s->recording)
-        s->tape.push_back(work);
-    else
-        work();
-    return CUDA_SUCCESS;
-}
 
 void *remember(void *p, size_t nbytes)
 {
@@ -85,6 +68,21 @@ void *aligned(size_t nbytes)
 }
 
 } // namespace
+
+bool elsewhere(CUstream on)
+{
+    return !current || (on && ((stream *)on)->context != current);
+}
+
+CUresult do_or_record(CUstream on, std::function<void()> work)
+{
+    stream *s = (stream *)on;
+    if (s && s->recording)
+        s->tape.push_back(new node{work});
+    else
+        work();
+    return CUDA_SUCCESS;
+}
 
 emulated_kernel::emulated_kernel(const char *name, void (*f)(const void *), size_t n)
     : fn(f), nbytes(n)
@@ -113,8 +111,6 @@ static std::vector<int> visible()
     return seen;
 }
 
-#define EXPORT extern "C" __attribute__((visibility("default"))) CUresult
-
 /* What tests look at and ask for (tests/support/emulated.h): calls so far, by name of the function,
  * and which call is to fail. */
 static std::mutex calls_lock; /* of the following */
@@ -123,16 +119,13 @@ static std::string failing;
 static unsigned long failing_in; /* calls of it; 0: none */
 static CUresult failing_with;
 
-static CUresult called(const char *name)
+CUresult called(const char *name)
 {
     std::lock_guard<std::mutex> hold(calls_lock);
     calls[name]++;
     bool fails = failing_in && failing == name && --failing_in == 0;
     return fails ? failing_with : CUDA_SUCCESS;
 }
-#define CALLED                          \
-    if (CUresult r_ = called(__func__)) \
-        return r_;
 
 extern "C" __attribute__((visibility("default"))) void emulated_fail(const char *name,
                                                                      unsigned long nth, int result)
@@ -228,10 +221,25 @@ EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
 {
     return CUDA_SUCCESS;
 }
-EXPORT cuCtxSetCurrent(CUcontext)
+EXPORT cuCtxSetCurrent(CUcontext c)
 {
     CALLED
+    current = c;
     return CUDA_SUCCESS;
+}
+/* Between the contexts of two GPUs, once. */
+EXPORT cuCtxEnablePeerAccess(CUcontext of, unsigned)
+{
+    CALLED
+    static std::mutex lock;
+    static std::map<std::pair<CUcontext, CUcontext>, bool> enabled;
+    std::lock_guard<std::mutex> hold(lock);
+    if (getenv("EMULATED_APART") || of == current)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    bool &is = enabled[{current, of}];
+    CUresult r = is ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+    is = true;
+    return r;
 }
 
 /* Whole pages of the driver's size can be opened by other processes. */
@@ -339,18 +347,30 @@ EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
 EXPORT cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream on)
 {
     CALLED
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     return do_or_record(on, [=] { memcpy((void *)to, (void *)from, nbytes); });
 }
 EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream on)
 {
     CALLED
-    return do_or_record(on, [=] { memset((void *)at, v, nbytes); });
+    stream *s = (stream *)on;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    do_or_record(on, [=] { memset((void *)at, v, nbytes); });
+    if (s && s->recording) {
+        s->tape.back()->fills = true;
+        s->tape.back()->fill = {at, 0, v, 1, nbytes, 1};
+    }
+    return CUDA_SUCCESS;
 }
 
 EXPORT cuStreamCreate(CUstream *s, unsigned)
 {
-    *s = (CUstream) new stream;
-    return CUDA_SUCCESS;
+    stream *made = new stream;
+    made->context = current;
+    *s = (CUstream)made;
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 EXPORT cuStreamDestroy_v2(CUstream s)
 {
@@ -366,6 +386,8 @@ EXPORT cuStreamWaitEvent(CUstream on, CUevent of, unsigned)
 {
     CALLED
     stream *s = (stream *)on, *from = ((event *)of)->recorded;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (!from || !from->recording)
         return s->recording ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_SUCCESS;
     stream *origin = from->origin ? from->origin : from;
@@ -394,6 +416,8 @@ EXPORT cuEventRecord(CUevent of, CUstream on)
     CALLED
     event *e = (event *)of;
     struct timespec t;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     e->recorded = on && ((stream *)on)->recording ? (stream *)on : nullptr;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->ms = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
@@ -407,54 +431,6 @@ EXPORT cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to)
 EXPORT cuEventQuery(CUevent)
 {
     CALLED
-    return CUDA_SUCCESS;
-}
-
-EXPORT cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode)
-{
-    ((stream *)s)->recording = true;
-    return CUDA_SUCCESS;
-}
-EXPORT cuStreamEndCapture(CUstream on, CUgraph *graph)
-{
-    stream *s = (stream *)on;
-    bool joined = true;
-    s->recording = false;
-    for (stream *b : s->branches) {
-        joined = joined && b->tape.empty();
-        b->tape.clear();
-        b->recording = false;
-        b->origin = nullptr;
-    }
-    s->branches.clear();
-    if (!joined)
-        return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    *graph = (CUgraph) new std::vector<std::function<void()>>(std::move(s->tape));
-    s->tape.clear();
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long)
-{
-    CALLED
-    typedef std::vector<std::function<void()>> list;
-    *exec = (CUgraphExec) new list(*(list *)graph);
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphLaunch(CUgraphExec exec, CUstream)
-{
-    CALLED
-    for (auto &work : *(std::vector<std::function<void()>> *)exec)
-        work();
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphExecDestroy(CUgraphExec exec)
-{
-    delete (std::vector<std::function<void()>> *)exec;
-    return CUDA_SUCCESS;
-}
-EXPORT cuGraphDestroy(CUgraph graph)
-{
-    delete (std::vector<std::function<void()>> *)graph;
     return CUDA_SUCCESS;
 }
 
@@ -486,6 +462,8 @@ EXPORT cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned
     const char *args = (const char *)params[0];
     if (threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     std::vector<char> kept(args, args + k->nbytes);
     return do_or_record(on, [=] {
         const unsigned grid[3] = {x, y, z};

@@ -7,31 +7,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
-
-static void *open_one(const char *const *names, int n)
-{
-    const char *folders = td__env_get(TD_ENV_CUDA_LIBS);
-    char path[1024];
-    void *library = NULL;
-    if (folders && strcmp(folders, "none") == 0)
-        return NULL;
-    for (const char *at = folders; at && !library;
-         at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL)
-        for (int i = 0; i < n && !library; i++) {
-            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(at, ":"), at, names[i]);
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
-    for (int i = 0; i < n && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    for (int i = 0; i < n && !library; i++) {
-        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", names[i]);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library;
-}
+#include "base/module.h"
 
 static td_status find_functions(const td__library *l, td__held *to)
 {
@@ -59,10 +37,10 @@ static void unload(const td__library *l, td__held *h)
     td__free(h);
 }
 
-static td_status load(td__library *l)
+static td_status load(td__library *l, const void *device, td__held **out)
 {
     char text[160];
-    void *library = open_one(l->names, l->n_names);
+    void *library = td__module_cuda(l->names, l->n_names);
     if (!library) {
         snprintf(text, sizeof text, "no %s on this machine (TANDEM_CUDA_LIBS names its folder)",
                  l->what);
@@ -79,18 +57,23 @@ static td_status load(td__library *l)
         tell(l, td_last_error());
         unload(l, h);
     } else {
-        l->held = h;
+        h->device = device;
+        h->next = l->held;
+        *out = l->held = h;
     }
     return TD_OK;
 }
 
-td_status td__library_get(td__library *l, td__held **out)
+td_status td__library_get(td__library *l, const void *device, td__held **out)
 {
     pthread_mutex_lock(&l->lock);
-    td_status st = l->held ? TD_OK : load(l);
-    if (l->held)
-        l->held->holders++;
-    *out = l->held;
+    td__held *h = l->held;
+    while (h && h->device != device)
+        h = h->next;
+    td_status st = h ? TD_OK : load(l, device, &h);
+    if (h)
+        h->holders++;
+    *out = h;
     pthread_mutex_unlock(&l->lock);
     return st;
 }
@@ -101,15 +84,18 @@ void td__library_release(td__library *l, td__held *held)
         return;
     pthread_mutex_lock(&l->lock);
     if (--held->holders == 0) {
+        td__held **at = &l->held;
+        while (*at != held)
+            at = &(*at)->next;
+        *at = held->next;
         unload(l, held);
-        l->held = NULL;
     }
     pthread_mutex_unlock(&l->lock);
 }
 
 void td__library_look(const td__library *l, char out[32])
 {
-    void *library = open_one(l->names, l->n_names);
+    void *library = td__module_cuda(l->names, l->n_names);
     size_t (*version)(void) = NULL;
     out[0] = 0;
     if (!library)

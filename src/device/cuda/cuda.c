@@ -3,10 +3,12 @@
 #include "device/cuda/cuda.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "device/cuda/cuda_impl.h"
@@ -17,11 +19,28 @@ enum { PAGE = 4096 };
 
 /* ---- Which GPUs there are -------------------------------------------------------------------- */
 
+/* Devices that each GPU counts as: more than one lets tests drive several with one GPU. */
+static int split(void)
+{
+    const char *text = td__env_get(TD_ENV_CUDA_SPLIT);
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : 1;
+    return text && !*end && n > 1 && n <= 8 ? (int)n : 1;
+}
+
 td_status td__cuda_count(int *out)
 {
     *out = 0;
     TD_TRY(td__cuda_load());
-    return td__cuda_status(td__cu.cuDeviceGetCount(out), "cuDeviceGetCount");
+    TD_TRY(td__cuda_status(td__cu.cuDeviceGetCount(out), "cuDeviceGetCount"));
+    *out *= split();
+    return TD_OK;
+}
+
+/* The GPU that device number `index` is. */
+static td_status gpu_of(int index, CUdevice *out)
+{
+    return td__cuda_status(td__cu.cuDeviceGet(out, index / split()), "cuDeviceGet");
 }
 
 static td_status attribute(CUdevice device, CUdevice_attribute which, int *out)
@@ -34,7 +53,7 @@ td_status td__cuda_describe(int index, td__cuda_kind *out)
     CUdevice device;
     memset(out, 0, sizeof *out);
     TD_TRY(td__cuda_load());
-    TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&device, index), "cuDeviceGet"));
+    TD_TRY(gpu_of(index, &device));
     TD_TRY(td__cuda_status(td__cu.cuDeviceGetName(out->name, sizeof out->name, device),
                            "cuDeviceGetName"));
     TD_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &out->major));
@@ -167,6 +186,8 @@ static void cuda_free(td_mem *m)
         td__cuda_peer_free(m);
         return;
     }
+    if (m->kind == TD_MEM_LENT)
+        return;
     if (m->kind != TD_MEM_PINNED) {
         td__pool_blocks_give(((td__cuda_gpu *)m->device)->pool, m->at, m->nbytes);
         return;
@@ -193,6 +214,11 @@ bool td__cuda_reaches(const void *at)
 static td__device_counters cuda_count(td_device *d)
 {
     return td__pool_blocks_count(((td__cuda_gpu *)d)->pool);
+}
+
+static void *cuda_native(const td_stream *s)
+{
+    return td__cuda_stream(s);
 }
 
 static void *cuda_local(const td_device *d, const void *at)
@@ -232,13 +258,10 @@ td_status td__cuda_find(td_device *device, const char *name, CUfunction *out)
 static td_status find_blocks(td__cuda_gpu *d)
 {
     static const char *const NAMES[TD__CUDA_BLOCK_KERNELS] = {
-        [TD__CUDA_BLEND] = "blocks_blend",
-        [TD__CUDA_BLENDED] = "blocks_blended",
-        [TD__CUDA_SCALE] = "blocks_scale",
-        [TD__CUDA_MOMENTS] = "blocks_moments",
-        [TD__CUDA_SQUARES] = "blocks_squares",
-        [TD__CUDA_COPIES] = "blocks_copies",
-        [TD__CUDA_SQUARE_CHUNKS] = "blocks_square_chunks",
+        [TD__CUDA_BLEND] = "blocks_blend",     [TD__CUDA_BLENDED] = "blocks_blended",
+        [TD__CUDA_SCALE] = "blocks_scale",     [TD__CUDA_MOMENTS] = "blocks_moments",
+        [TD__CUDA_SQUARES] = "blocks_squares", [TD__CUDA_COPIES] = "blocks_copies",
+        [TD__CUDA_FILL] = "blocks_fill",       [TD__CUDA_SQUARE_CHUNKS] = "blocks_square_chunks",
 #define TD_UPDATE(NAME, kernel) [TD__CUDA_UPDATE + TD_UPDATE_##NAME] = "blocks_" #kernel,
 #include "device/updates.def"
 #undef TD_UPDATE
@@ -275,7 +298,7 @@ static td_status set_up(td__cuda_gpu *d, int number)
                        number, count);
     TD_TRY(td__cuda_describe(number, &d->kind));
     TD_TRY(td__cuda_runs_on(&d->kind));
-    TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&d->device, number), "cuDeviceGet"));
+    TD_TRY(gpu_of(number, &d->device));
     TD_TRY(td__cuda_status(td__cu.cuDevicePrimaryCtxRetain(&d->context, d->device),
                            "cuDevicePrimaryCtxRetain"));
     td__cuda_enter(&d->base);
@@ -317,6 +340,8 @@ const td_device_ops td__cuda_device = {
     .arith = &td__arith_cuda,
     .handle = td__cuda_handle,
     .open_peer = td__cuda_open_peer,
+    .processor = td__cuda_processor,
+    .native = cuda_native,
     .timer = td__cuda_timer,
     .timer_destroy = td__cuda_timer_destroy,
     .timer_mark = td__cuda_timer_mark,

@@ -11,6 +11,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -154,8 +155,10 @@ static td_status make_plan(docker *d, const td__launch *l, const td__container *
     snprintf(p->network, sizeof p->network, "%s", d->config->docker_network);
     if (strcmp(p->network, "host") == 0) {
         p->port = n_found > 0 ? found[0].port : 0;
-        if (p->port == 0)
-            TD_TRY(td__free_ports(1 + l->members * td__job_processes(l->spec), &p->port));
+        if (p->port == 0) { /* the group's ports: one, the master's, those of workers */
+            TD_TRY(td__free_ports(2 + l->members * td__job_processes(l->spec), &p->port));
+            p->port++;
+        }
         return name_workers(l, p);
     }
     if (l->members == 1)
@@ -380,6 +383,8 @@ static td_status look(void *s, const td__launch *l, td__seen *seen)
             st = td__docker_inspect(d->http, c[i].id, &status, &seen[c[i].member]);
             if (st && status == 404) /* removed in between */
                 st = TD_OK;
+            else if (!st) /* the engine's socket is of this host */
+                gethostname(seen[c[i].member].host, sizeof seen->host - 1);
         }
     td__free(c);
     return st;

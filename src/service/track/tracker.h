@@ -80,6 +80,23 @@ typedef struct td__log_sink {
     void *arg;
 } td__log_sink;
 
+typedef enum td__member_state {
+    TD_MEMBER_GONE, /* or not made yet */
+    TD_MEMBER_WAITING,
+    TD_MEMBER_RUNNING,
+    TD_MEMBER_ENDED,
+} td__member_state;
+
+const char *td__member_state_name(td__member_state s);
+
+/* A member of a group as its tracker saw it last. */
+typedef struct td__track_member {
+    td__member_state state;
+    int exit_status; /* of ENDED; -1: unknown */
+    char host[128];  /* "": not known */
+    char text[256];  /* why it waits or ended */
+} td__track_member;
+
 typedef struct td__tracker_config {
     td__loop *loop;
     const td__service_config *config; /* the rows of this tracker are in config.def */
@@ -95,12 +112,13 @@ typedef struct td__tracker_ops {
     const char *help;  /* one line */
     bool sees_steps;   /* restarts.step_deadline_s is kept */
     bool sees_data;    /* td__group.data, at the same path */
-    bool shares_dir;   /* members write into the job's directory itself */
+    bool shares_dir;   /* members write into the job's directory itself, unless place() names
+                          another */
     bool own_capacity; /* its system knows how much there is, and lets jobs wait */
     bool leaves;       /* something of an attempt stays after its end, until forget() */
     bool leaves_files; /* among it the directory in which members have run: it goes with the job */
     TD_NODISCARD td_status (*create)(const td__tracker_config *c, td__tracker **out);
-    /* The job's directory as members of this attempt see it; NULL: by the path it has here. */
+    /* The job's directory as members of this attempt see it; NULL, "": by the path it has here. */
     void (*place)(const td__service_config *c, const char *token, char *out, size_t nbytes);
     /* All members or none. Answers by events. */
     void (*start)(td__tracker *t, const td__group *g);
@@ -112,6 +130,9 @@ typedef struct td__tracker_ops {
      * LOG event. dir: the job's directory, where kept output lies. */
     void (*logs)(td__tracker *t, const char *token, const char *dir, int member, uint64_t from,
                  const td__log_sink *sink);
+    /* Members [0, n) of a group that runs or is being started; what is not known of one stays as
+     * it is. */
+    void (*members)(td__tracker *t, const char *token, td__track_member *out, int n);
     /* Remove what is left of an ended attempt: containers, pods, files. Where there may be such a
      * thing (leaves), FORGOTTEN is the answer; without it, it is asked again. */
     void (*forget)(td__tracker *t, const char *token);
