@@ -220,6 +220,8 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     const td__layer_row *rows;
 
     TD_TRY(check_graph_name(td__args_value(a, "graph")));
+    if (td__args_value(a, "plan"))
+        TD_TRY(td__output_check("plan", td__args_value(a, "plan")));
     td_status st = td__args_job(s, a, td__args_at(a, 0));
     if (!st) {
         td__session_warn_renamed(s->job);
@@ -230,8 +232,11 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     s->opts.blank = s->opts.untrained = true;
     if (!st)
         st = td__session_trainer(s);
-    if (!st && s->opts.sync.mesh.size[TD_AXIS_TENSOR] > 1 && td__args_has(a, "ranks"))
-        st = td__train_check(&s->opts, &(td__sync_world){.ranks = ranks});
+    const td__rank_mesh *mesh = &s->opts.sync.mesh;
+    bool arranged = mesh->size[TD_AXIS_TENSOR] > 1 || mesh->size[TD_AXIS_DATA] > 1;
+    if (!st && arranged && td__args_has(a, "ranks"))
+        st = td__train_check(
+            &s->opts, &(td__sync_world){.ranks = ranks, .elastic = td__args_has(a, "elastic")});
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
         st = td__check_cut(s, ranks, td__args_has(a, "elastic"));

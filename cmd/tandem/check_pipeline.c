@@ -131,7 +131,10 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
     int *slots = NULL, batches = batches_of(s, shape), all = td__trainer_micro_batches(s->trainer);
     const td_params *ps = td__trainer_params(s->trainer);
     td_device *device = td__params_device(ps);
-    td__plan_end end = {.clips = s->opts.optim.clip_norm > 0,
+    int accumulate = s->opts.accumulate > 1 ? s->opts.accumulate : 1;
+    td__plan_end end = {.ps = ps,
+                        .numbers = td__step_numbers_of(shape->replicas, false, all * accumulate),
+                        .clips = s->opts.optim.clip_norm > 0,
                         .shares = s->opts.sync.zero > 0,
                         .params = td_params_count(ps),
                         .in_order = s->opts.sync.in_order != 0,

@@ -1,5 +1,5 @@
-/* origin.h -- where people wrote what a param belongs to, "job.yaml:9": carried from the job through
- * all rewrites, for messages about plans and places. Decides nothing. */
+/* origin.h -- where people wrote what a param belongs to, "job.yaml:9": carried from the job
+ * through all rewrites, for messages about plans and places. Decides nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_ORIGIN_H
 #define TD_GRAPH_ORIGIN_H

@@ -17,6 +17,15 @@ bool td__runner_meets(const td_node *n)
            ((const td_attr_pieces *)n->attr)->ranks > 1;
 }
 
+uint64_t td__program_meets(const td_program *p, td_run_phase phase)
+{
+    uint64_t nbytes = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        if (td__runner_meets(p->steps[i].node) && p->steps[i].node->phase == phase)
+            nbytes += td__desc_bytes(&p->steps[i].node->out[0]);
+    return nbytes;
+}
+
 void td__runner_set_comm(td_runner *r, td_comm *comm)
 {
     r->comm = comm;

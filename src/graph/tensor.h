@@ -28,6 +28,7 @@
 #define TD_GRAPH_TENSOR_H
 
 #include "ops/op_pieces.h"
+#include "ops/phase.h"
 #include "tandem/coll.h"
 #include "tandem/program.h"
 
@@ -65,6 +66,8 @@ typedef struct td__staging {
 TD_NODISCARD td_status td__pieces_gather(td_comm *comm, const td_attr_pieces *how, void *whole,
                                          size_t e, td__staging *staging);
 
+/* Bytes of the values that a run of the phase exchanges with the ranks of other pieces. */
+uint64_t td__program_meets(const td_program *p, td_run_phase phase);
 /* Who has the other pieces; borrowed while the runner lives. Without it a program of several ranks
  * fails. */
 void td__runner_set_comm(td_runner *r, td_comm *comm);

@@ -79,7 +79,11 @@ int td__planner_coll(td__planner *w, td__plan_coll coll, uint64_t nbytes, int ch
 void td__planner_numbers(td__planner *w)
 {
     size_t n = td__step_numbers_of(w->ranks, w->at->watched, w->at->batches * w->at->micro_batches);
-    td__planner_coll(w, TD_PLAN_ALLREDUCE, n * sizeof(double), 0);
+    td__plan_op op = blank(TD_PLAN_COLL, TD_LANE_COLL, 0);
+    op.coll = TD_PLAN_ALLREDUCE;
+    op.phase = TD__PLAN_NUMBERS;
+    op.nbytes = n * sizeof(double);
+    call(w, op);
 }
 
 void td__planner_rows(td__planner *w, int slots)

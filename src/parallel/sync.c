@@ -117,6 +117,7 @@ td_status td__sync_check(const td__sync_config *c, const td__sync_job *j, const 
 {
     const td__sync_ops *named = NULL;
     int pieces = c->tensor_pieces;
+    TD_TRY(td__sync_check_mesh(c, w));
     if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
         return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
     if (c->sequence && pieces < 2 && c->mesh.size[TD_AXIS_TENSOR] < 2)

@@ -406,6 +406,9 @@ td__sync_division td__sync_division_of(const td__sync_config *c);
 int td__sync_replicas(const td__sync_config *c, int ranks);
 /* c for ranks that use a trained model: how they divide it, and nothing of how it was trained. */
 void td__sync_to_use(td__sync_config *c);
+/* TD_EINVAL if ranks with whole models, which are replicas all of them, are not as many as the job
+ * says. */
+TD_NODISCARD td_status td__sync_check_mesh(const td__sync_config *c, const td__sync_world *w);
 /* How products are cut, on a rank. */
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks);
 

@@ -29,6 +29,18 @@ int td__sync_replicas(const td__sync_config *c, int ranks)
     return replicas > 1 ? replicas : 1;
 }
 
+td_status td__sync_check_mesh(const td__sync_config *c, const td__sync_world *w)
+{
+    td__rank_mesh mesh = {{[TD_AXIS_DATA] = c->mesh.size[TD_AXIS_DATA],
+                           [TD_AXIS_PIPELINE] = 1,
+                           [TD_AXIS_TENSOR] = 1}};
+    bool known = w->starts || w->ranks > 1;
+    if (!known || w->elastic || c->servers || mesh.size[TD_AXIS_DATA] < 2 ||
+        td__sync_division_of(c).ranks > 1)
+        return TD_OK;
+    return td__rank_mesh_complete(&mesh, w->ranks);
+}
+
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks)
 {
     int size = c->mesh.size[TD_AXIS_TENSOR];

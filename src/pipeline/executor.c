@@ -224,8 +224,9 @@ td_status td__executor_open(td__executor *x, const td__executor_list *l)
 }
 
 /* Packs the weights of a stage that waits for its first values anyway. */
-static td_status prepare_ahead(td__executor *x, const td__plan_op *o)
+static td_status prepare_ahead(td__executor *x, int i)
 {
+    const td__plan_op *o = &x->list->ops[i];
     td_runner *r;
     bool waits = false;
     for (int k = 0; k < TD__PLAN_AFTER; k++)
@@ -233,7 +234,9 @@ static td_status prepare_ahead(td__executor *x, const td__plan_op *o)
     if (!waits || o->phase != TD_RUN_FORWARD || o->micro_batch || !td__executor_rows(x, 0))
         return TD_OK;
     TD_TRY(td__executor_runner(x, o->chunk, 0, &r));
+    uint64_t begin = td__clock_ns();
     td__runner_prepare_ahead(r);
+    td__measure_ahead(x->o.measure, i, begin, td__clock_ns());
     return TD_OK;
 }
 
@@ -245,7 +248,7 @@ static td_status run_op(td__executor *x, int i)
                            : TD_OK;
     TD_TRY(td__executor_post(x));
     td__executor_look(x);
-    TD_TRY(prepare_ahead(x, o));
+    TD_TRY(prepare_ahead(x, i));
     TD_TRY(td__executor_wait(x, o));
     uint64_t begin = td__clock_ns();
     TD_TRY(run_phase(x, o));

@@ -34,6 +34,12 @@ static td_status tell(td__executor *x, const td__plan_op *o, bool sends)
                  : td_recv(comm, &token, 1, TD_U8, peer, &opts);
 }
 
+/* Is it a message of values of a micro-batch? */
+static bool values(const td__plan_op *o)
+{
+    return o->phase < TD_RUN_PHASE_COUNT;
+}
+
 static bool carries(const td__edge *e, const td__plan_op *o)
 {
     bool sends = o->kind == TD_PLAN_SEND;
@@ -86,7 +92,7 @@ static td_status finish_direct(td__executor *x, int index)
 {
     td__executor_op *g = &x->ops[index];
     const td__plan_op *o = &x->list->ops[index];
-    bool comes = !g->done && td__executor_rows(x, o->micro_batch) && o->phase != TD__PLAN_TURN;
+    bool comes = !g->done && td__executor_rows(x, o->micro_batch) && values(o);
     g->done = true;
     if (!comes)
         return TD_OK;
@@ -122,7 +128,7 @@ static td_status post(td__executor *x, int index)
     td__executor_op *g = &x->ops[index];
     const td__cut *cut;
     g->posted = true;
-    if (o->phase == TD__PLAN_TURN) /* whoever updates sees to it */
+    if (!values(o)) /* whoever begins the step, or updates, sees to it (stage_calls.h) */
         return TD_OK;
     g->posted_ns = td__clock_ns();
     if (!td__executor_rows(x, o->micro_batch))

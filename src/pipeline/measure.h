@@ -23,6 +23,8 @@ void td__measure_end(td__measure *m);
 /* An operation of the list was carried out: a run; a message, seen to be over at end_ns. number: of
  * the micro-batch in the step. */
 void td__measure_op(td__measure *m, int op, int number, uint64_t begin_ns, uint64_t end_ns);
+/* A part of run `op` that was carried out before it: the stage was not idle. */
+void td__measure_ahead(td__measure *m, int op, uint64_t begin_ns, uint64_t end_ns);
 /* Nothing could be run. */
 void td__measure_idle(td__measure *m, uint64_t begin_ns, uint64_t end_ns);
 

@@ -10,7 +10,9 @@
 #include "graph/cost.h"
 #include "graph/params.h"
 #include "graph/runner.h"
+#include "graph/tensor.h"
 #include "pipeline/chunks.h"
+#include "pipeline/stage_params.h"
 
 static td_status find_chunks(const td__sync_config *c, td__pipeline_shape *out)
 {
@@ -83,10 +85,80 @@ td_status td__pipeline_fit(const td__sync_config *c, const td__pipeline_world *w
     return cut_model(set, rows, w->rank, out, cut);
 }
 
+/* What the options of a plan point to. */
+typedef struct lists {
+    td__chunk_edge *edges, *handed;
+    uint64_t *grads, *meets;
+    int n_handed;
+} lists;
+
+static td_status count_handed(void *user, int owner, int reader, td__param_range r)
+{
+    (void)owner, (void)reader, (void)r;
+    ++*(int *)user;
+    return TD_OK;
+}
+
+static td_status note_handed(void *user, int owner, int reader, td__param_range r)
+{
+    lists *l = user;
+    l->handed[l->n_handed++] =
+        (td__chunk_edge){.from = owner, .to = reader, .nbytes = (r.end - r.begin) * sizeof(float)};
+    return TD_OK;
+}
+
+static td_status list_handed(const td__cut *cut, const td__rank_mesh *mesh, const td__plan_end *end,
+                             lists *l)
+{
+    td__tensor_walk like = {.ps = end->ps, .lanes = mesh->size[TD_AXIS_TENSOR], .lane = end->lane};
+    int n = 0;
+    TD_TRY(td__each_shared(cut, &like, count_handed, &n));
+    l->handed = td__calloc((size_t)n + 1, sizeof *l->handed);
+    if (!l->handed)
+        return TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
+    return td__each_shared(cut, &like, note_handed, l);
+}
+
+static td_status list_all(const td__cut *cut, lists *l)
+{
+    size_t chunks = (size_t)cut->n_pieces;
+    l->edges = td__calloc((size_t)cut->n_edges + 1, sizeof *l->edges);
+    l->grads = td__calloc(chunks, sizeof *l->grads);
+    l->meets = td__calloc(3 * chunks, sizeof *l->meets);
+    if (!l->edges || !l->grads || !l->meets)
+        return TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
+    for (int i = 0; i < cut->n_edges; i++) {
+        const td__edge *e = &cut->edges[i];
+        l->edges[i] = (td__chunk_edge){e->from, e->to, e->made, e->needed, e->nbytes};
+    }
+    for (int c = 0; c < cut->n_pieces; c++) {
+        for (int i = 0; i < cut->pieces[c].n_params; i++)
+            l->grads[c] += (cut->pieces[c].params[i].end - cut->pieces[c].params[i].begin) * 4;
+        for (int phase = 0; phase < TD_RUN_PHASE_COUNT; phase++)
+            l->meets[3 * c + phase] =
+                td__program_meets(cut->pieces[c].program, (td_run_phase)phase);
+    }
+    return TD_OK;
+}
+
+static td_status name_chunks(const td__cut *cut, td__plan *p)
+{
+    char name[TD__PIECE_PLACE];
+    for (int c = 0; c < cut->n_pieces; c++)
+        TD_TRY(td__plan_name_chunk(p, c, td__cut_place(cut, c, name)));
+    return TD_OK;
+}
+
 td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                const td__schedule_def *schedule, int micro_batches,
                                td__plan_end end, const double *cost, td__plan **out, int **slots)
 {
+    lists l = {0};
+    *out = NULL;
+    *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);
+    td_status st = *slots ? list_all(cut, &l) : TD_FAIL(TD_ENOMEM, "no memory for a pipeline");
+    if (!st && end.ps && !schedule->delay)
+        st = list_handed(cut, mesh, &end, &l);
     td__pipeline_opts o = {.mesh = *mesh,
                            .schedule = schedule,
                            .at = {.stages = mesh->size[TD_AXIS_PIPELINE],
@@ -94,40 +166,32 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                   .micro_batches = micro_batches * td__schedule_window(schedule),
                                   .cost = cost,
                                   .batch = schedule->delay ? micro_batches : 0},
+                           .edges = l.edges,
                            .n_edges = cut->n_edges,
+                           .handed = l.handed,
+                           .n_handed = l.n_handed,
+                           .meets = l.meets,
+                           .grads = l.grads,
+                           .numbers = end.numbers * sizeof(double),
+                           .said = TD_REQUESTS * sizeof(double),
                            .norm = end.clips ? (uint64_t)end.params * sizeof(double) : 0,
                            .norm_shared = end.shares && mesh->size[TD_AXIS_DATA] > 1,
+                           .gathers = end.shares,
                            .in_order = end.in_order,
                            .held = end.held,
                            .direct = end.direct};
-    td__chunk_edge *edges = td__calloc((size_t)cut->n_edges + 1, sizeof *edges);
-    uint64_t *grads = td__calloc((size_t)cut->n_pieces, sizeof *grads);
-    *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);
-    td_status st =
-        edges && grads && *slots ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
-    for (int i = 0; !st && i < cut->n_edges; i++) {
-        const td__edge *e = &cut->edges[i];
-        edges[i] = (td__chunk_edge){e->from, e->to, e->made, e->needed, e->nbytes};
-    }
-    for (int c = 0; !st && c < cut->n_pieces; c++)
-        for (int i = 0; i < cut->pieces[c].n_params; i++)
-            grads[c] += (cut->pieces[c].params[i].end - cut->pieces[c].params[i].begin) * 4;
-    o.edges = edges;
-    o.grads = grads;
     if (!st)
         st = td__pipeline_plan(&o, out, *slots);
-    td__free(edges);
-    td__free(grads);
-    for (int c = 0; !st && c < cut->n_pieces; c++) {
-        char name[TD__PIECE_PLACE];
-        st = td__plan_name_chunk(*out, c, td__cut_place(cut, c, name));
-        if (st) {
-            td__plan_destroy(*out);
-            *out = NULL;
-        }
-    }
+    if (!st)
+        st = name_chunks(cut, *out);
+    td__free(l.edges);
+    td__free(l.handed);
+    td__free(l.grads);
+    td__free(l.meets);
     if (st) {
+        td__plan_destroy(*out);
         td__free(*slots);
+        *out = NULL;
         *slots = NULL;
     }
     return st;

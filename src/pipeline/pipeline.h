@@ -33,14 +33,17 @@ TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, const td__pipe
                                         const td__micro_batch_set *set, int64_t rows,
                                         td__pipeline_shape *out, td__cut **cut);
 
-/* How a step ends. */
+/* What a step does besides its micro-batches. */
 typedef struct td__plan_end {
-    bool clips;    /* gradients are clipped by the norm of all of them, */
-    bool shares;   /* of which replicas of a stage update some each */
-    int params;    /* so many: one square of each is added up */
-    bool in_order; /* stages update one after the other */
-    bool held;     /* no param changes before all ranks have their sums (held_step.h) */
-    bool direct;   /* messages are put where they are read before the next run (direct.h) */
+    const td_params *ps; /* of which some are tied; NULL: what is handed over is left out */
+    int lane;            /* along tensor, of the rank that asks */
+    size_t numbers;      /* that are added up over stages: td__step_numbers_of() */
+    bool clips;          /* gradients are clipped by the norm of all of them, */
+    bool shares;         /* of which replicas of a stage update some each */
+    int params;          /* so many: one square of each is added up */
+    bool in_order;       /* stages update one after the other */
+    bool held;           /* no param changes before all ranks have their sums (held_step.h) */
+    bool direct;         /* messages are put where they are read before the next run (direct.h) */
 } td__plan_end;
 
 /* What a micro-batch takes in each chunk and phase, by its arithmetic: (3 chunks) seconds on a

@@ -17,7 +17,12 @@ static void drop_plan(td__pipeline_planned *n)
 static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool direct,
                            td__pipeline_planned *n)
 {
-    td__plan_end end = {.clips = td__optim_clips(p->base.x.step.optimizer),
+    const td__step_opts *o = &p->base.x.step;
+    td__plan_end end = {.ps = o->params,
+                        .lane = p->lane,
+                        .numbers = td__step_numbers_of(p->shape.replicas, o->watch != NULL,
+                                                       o->micro_batches * o->accumulate),
+                        .clips = !o->taker && td__optim_clips(o->optimizer),
                         .shares = p->base.x.config->zero > 0,
                         .params = p->params,
                         .in_order = p->base.x.config->in_order != 0,
@@ -50,6 +55,37 @@ td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
     n->micro_batches = micro_batches;
     *out = n;
     return TD_OK;
+}
+
+/* What is no value of a micro-batch: the executor walks the plan for those. */
+static bool between_stages(const td__plan_op *o)
+{
+    bool message = o->kind == TD_PLAN_SEND || o->kind == TD_PLAN_RECV;
+    return (o->kind == TD_PLAN_COLL && o->axis == TD_AXIS_PIPELINE) ||
+           (message && o->phase >= TD_RUN_PHASE_COUNT);
+}
+
+td_status td__pipeline_guard(td__pipeline_rule *p)
+{
+    td__pipeline_planned n = {0};
+    if (p->shape.stages < 2 || p->schedule->delay || p->held)
+        return TD_OK;
+    TD_TRY(make_plan(p, 1, false, &n)); /* these are the same for any number of micro-batches */
+    td__free(n.slots);
+    p->step_plan = n.plan;
+    return td__planned_calls_init(&p->stage_calls, p->step_plan, p->channels.stage, between_stages);
+}
+
+void td__pipeline_guard_begin(td__pipeline_rule *p, uint64_t step)
+{
+    const td__step_opts *o = &p->base.x.step;
+    int micro_batches = td__step_batches(p->base.engine) * o->micro_batches;
+    if (!p->step_plan)
+        return;
+    p->stage_calls.numbers =
+        sizeof(double) * td__step_numbers_of(p->shape.replicas, o->watch != NULL, micro_batches);
+    td__planned_calls_begin(&p->stage_calls, p->channels.pipeline, td_comm_rank(p->base.x.comm),
+                            step);
 }
 
 void td__pipeline_drop_plans(td__pipeline_rule *p)

@@ -31,31 +31,14 @@ static td_status tell(td__pipeline_rule *p, int owner, int reader, float *at, si
     return st;
 }
 
-/* Call `each` for every piece of params that chunk `reader` reads and `owner` updates. */
-typedef td_status shared_fn(td__pipeline_rule *p, void *user, int owner, int reader,
-                            td__param_range r);
-static td_status each_shared(td__pipeline_rule *p, shared_fn *each, void *user)
+static td_status each_shared(td__pipeline_rule *p, td__shared_fn *each, void *user)
 {
-    for (int c = 0; c < p->chunks; c++)
-        for (int i = 0; i < p->cut->pieces[c].n_shared; i++) {
-            const td__param_range *r = &p->cut->pieces[c].shared[i];
-            for (int owner = 0; owner < p->chunks; owner++)
-                for (int k = 0; k < p->cut->pieces[owner].n_params; k++) {
-                    td__param_range own = p->cut->pieces[owner].params[k];
-                    size_t begin = own.begin > r->begin ? own.begin : r->begin;
-                    size_t end = own.end < r->end ? own.end : r->end;
-                    td__tensor_walk w = td__pipeline_walk(p, (td__param_range){begin, end});
-                    while (td__tensor_own(&w, &own))
-                        TD_TRY(each(p, user, owner, c, own));
-                }
-        }
-    return TD_OK;
+    td__tensor_walk like = td__pipeline_walk(p, (td__param_range){0});
+    return td__each_shared(p->cut, &like, each, user);
 }
 
-static td_status count_one(td__pipeline_rule *p, void *user, int owner, int reader,
-                           td__param_range r)
+static td_status count_one(void *user, int owner, int reader, td__param_range r)
 {
-    (void)p;
     (void)owner;
     (void)reader;
     (void)r;
@@ -69,31 +52,31 @@ int td__pipeline_shared(td__pipeline_rule *p)
     return each_shared(p, count_one, &n) ? 0 : n;
 }
 
-static td_status tell_one(td__pipeline_rule *p, void *user, int owner, int reader,
-                          td__param_range r)
+static td_status tell_one(void *user, int owner, int reader, td__param_range r)
 {
-    (void)user;
+    td__pipeline_rule *p = user;
     return tell(p, owner, reader, td_params_block(p->base.x.step.params, NULL) + r.begin,
                 r.end - r.begin);
 }
 
 td_status td__pipeline_tell_shared(td__pipeline_rule *p)
 {
-    TD_TRY(each_shared(p, tell_one, NULL));
+    TD_TRY(each_shared(p, tell_one, p));
     if (td__pipeline_shared(p))
         td_params_touch(p->base.x.step.params);
     return TD_OK;
 }
 
 typedef struct ahead {
+    td__pipeline_rule *p;
     float *block;
     td__shared_works *works;
 } ahead;
 
-static td_status send_one(td__pipeline_rule *p, void *user, int owner, int reader,
-                          td__param_range r)
+static td_status send_one(void *user, int owner, int reader, td__param_range r)
 {
     ahead *a = user;
+    const td__pipeline_rule *p = a->p;
     td_comm *comm = p->channels.pipeline;
     int from = stage_of(p, owner), to = stage_of(p, reader);
     td_coll_opts opts = {.work = &a->works->at[a->works->n]};
@@ -110,7 +93,7 @@ static td_status send_one(td__pipeline_rule *p, void *user, int owner, int reade
 
 td_status td__pipeline_tell_ahead(td__pipeline_rule *p, td_params *of, td__shared_works *works)
 {
-    ahead a = {td_params_block(of, NULL), works};
+    ahead a = {p, td_params_block(of, NULL), works};
     TD_TRY(each_shared(p, send_one, &a));
     td_params_touch(of);
     return TD_OK;

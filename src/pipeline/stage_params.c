@@ -190,6 +190,25 @@ static td_status allocate(td__stage_ranges *out, const td__cut *cut, const bool 
                : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
 }
 
+td_status td__each_shared(const td__cut *cut, const td__tensor_walk *like, td__shared_fn *each,
+                          void *user)
+{
+    for (int c = 0; c < cut->n_pieces; c++)
+        for (int i = 0; i < cut->pieces[c].n_shared; i++) {
+            const td__param_range *r = &cut->pieces[c].shared[i];
+            for (int owner = 0; owner < cut->n_pieces; owner++)
+                for (int k = 0; k < cut->pieces[owner].n_params; k++) {
+                    td__param_range own = cut->pieces[owner].params[k];
+                    td__tensor_walk w = *like;
+                    w.rest.begin = own.begin > r->begin ? own.begin : r->begin;
+                    w.rest.end = own.end < r->end ? own.end : r->end;
+                    while (td__tensor_own(&w, &own))
+                        TD_TRY(each(user, owner, c, own));
+                }
+        }
+    return TD_OK;
+}
+
 /* Params, row-sparse ones and states lie apart in a block of gradients, so a range ends where one
  * of these begins. */
 td_status td__stage_ranges_init(td__stage_ranges *out, const td__cut *cut, const bool *own,

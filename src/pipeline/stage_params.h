@@ -24,6 +24,12 @@ TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out
 TD_NODISCARD td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
                                      td__holding *holdings);
 
+/* Call `each` for every piece of params that chunk `reader` reads and `owner` updates, in the order
+ * in which they are handed over. like: of which ranks; its range does not count. */
+typedef td_status td__shared_fn(void *user, int owner, int reader, td__param_range r);
+TD_NODISCARD td_status td__each_shared(const td__cut *cut, const td__tensor_walk *like,
+                                       td__shared_fn *each, void *user);
+
 /* The ranges of the params that some chunks update, without pieces of layers that other ranks have.
  */
 typedef struct td__stage_ranges {

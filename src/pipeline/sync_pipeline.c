@@ -44,10 +44,9 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 
 td__tensor_walk td__pipeline_walk(const td__pipeline_rule *p, td__param_range r)
 {
-    int rank = td_comm_rank(p->base.x.comm);
     return (td__tensor_walk){.ps = p->base.x.step.params,
                              .lanes = p->mesh.size[TD_AXIS_TENSOR],
-                             .lane = td__rank_mesh_coordinate(&p->mesh, rank, TD_AXIS_TENSOR),
+                             .lane = p->lane,
                              .rest = r};
 }
 
@@ -246,6 +245,7 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     TD_TRY(agree_on_costs(p));
     TD_TRY(open_channels(p));
     TD_TRY(agree_on_steps(p));
+    TD_TRY(td__pipeline_guard(p));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
@@ -274,6 +274,7 @@ static td_status make(td__sync *s)
     td__pipeline_world w = {td_comm_rank(s->x.comm), td_comm_size(s->x.comm), s->x.elastic};
     TD_TRY(td__pipeline_fit(s->x.config, &w, s->x.step.set, s->x.rows, &p->shape, &p->cut));
     p->mesh = p->shape.mesh;
+    p->lane = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(s->x.comm), TD_AXIS_TENSOR);
     p->schedule = p->shape.schedule;
     p->chunks = p->shape.chunks;
     p->params = td_params_count(s->x.step.params);
@@ -328,6 +329,8 @@ static void shed(td__sync *s)
     }
     td__direct_close(&p->direct);
     td__tensor_peers_close(&p->peers);
+    td__planned_calls_fini(&p->stage_calls);
+    td__plan_destroy(p->step_plan);
     td__channels_close(&p->channels);
     td__pipeline_drop_plans(p);
     td__cut_destroy(p->cut);
@@ -394,6 +397,7 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     clear_stacks(p);
     p->wait = 0;
     p->sent = 0;
+    td__pipeline_guard_begin(p, at->step);
     if (p->held)
         td__held_step_begin(p->held);
     TD_TRY(td__pipeline_tell_shared(p));
@@ -448,6 +452,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     if (p->held)
         TD_TRY(td__pipeline_update_held(p, lr, out));
     TD_TRY(td__pipeline_pass_turn(p));
+    TD_TRY(td__planned_calls_end(&p->stage_calls));
     out->seconds = NULL; /* were added up over the stages of a replica */
     out->times.wait += p->wait;
     out->times.compute -= p->wait;
@@ -461,6 +466,7 @@ static void abandon(td__sync *s, const char *why)
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     if (p->inner && p->inner->ops->abandon)
         p->inner->ops->abandon(p->inner, why);
+    td__planned_calls_leave(&p->stage_calls);
     td__channels_abort(&p->channels, why);
     td__tensor_peers_abort(&p->peers, why);
     if (p->flow)

@@ -3,6 +3,7 @@
 #ifndef TD_PIPELINE_SYNC_PIPELINE_IMPL_H
 #define TD_PIPELINE_SYNC_PIPELINE_IMPL_H
 
+#include "parallel/planned_calls.h"
 #include "parallel/sync.h"
 #include "parallel/tensor_peers.h"
 #include "pipeline/executor.h"
@@ -30,6 +31,7 @@ typedef struct td__pipeline_rule {
     td__sync_config inner_config;
     td__pipeline_shape shape;
     td__rank_mesh mesh;
+    int lane; /* of this rank, along tensor */
     const td__schedule_def *schedule;
     int chunks;
     bool *own;     /* (chunks) */
@@ -46,7 +48,9 @@ typedef struct td__pipeline_rule {
     td__stage_ranges ranges;
     td__step_stage stage;
     td__pipeline_planned plans[TD__PIPELINE_PLANS];
-    int next_plan; /* the one that gives way */
+    int next_plan;                 /* the one that gives way */
+    td__plan *step_plan;           /* of a full step, for its calls: */
+    td__planned_calls stage_calls; /* those of stages with each other, but values; n 0: none */
     double wait;
     uint64_t sent;
     td__measure *measure;
@@ -80,6 +84,11 @@ TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_bat
 TD_NODISCARD td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
                                                  const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);
+/* What stages call in a step on the communicator of a whole model is held against the plan from
+ * here (made), from the step's begin, to its end. Not of a schedule that flows,
+ * nor of elastic ranks. */
+TD_NODISCARD td_status td__pipeline_guard(td__pipeline_rule *p);
+void td__pipeline_guard_begin(td__pipeline_rule *p, uint64_t step);
 /* A td__step_batch_fn, whose user is the rule (run_batch.c). */
 TD_NODISCARD td_status td__pipeline_run_batch(void *user, const td__batch *batch, int number,
                                               double *losses);

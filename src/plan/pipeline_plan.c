@@ -259,6 +259,7 @@ static td_status add_runs(builder *b)
             op.phase = r->phase;
             op.micro_batch = r->micro_batch;
             op.seconds = b->o->at.cost ? cost_of(b, r) : 0;
+            op.nbytes = b->o->meets ? b->o->meets[3 * r->chunk + r->phase] : 0;
             index = &b->index[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)];
             TD_TRY(td__plan_add(b->p, i, &op, index));
             if (!ends_batch(b, r))
@@ -354,6 +355,74 @@ static td_status add_send(builder *b, const message *x)
                         b->index[run_of(b, x->from, TD_RUN_FORWARD, x->micro_batch + slots)], at);
 }
 
+/* An end of a hand-over of params: ranks make theirs one after the other, in the order of all. */
+static td_status add_hand(builder *b, const td__chunk_edge *e, bool sends, int *last)
+{
+    int role = stage_of(b, sends ? e->from : e->to), to = stage_of(b, sends ? e->to : e->from);
+    bool up = sends ? to > role : role > to;
+    td__plan_op op = sends ? td__plan_blank(TD_PLAN_SEND, up ? TD_LANE_SEND_UP : TD_LANE_SEND_DOWN)
+                           : td__plan_blank(TD_PLAN_RECV, up ? TD_LANE_RECV_UP : TD_LANE_RECV_DOWN);
+    op.phase = TD__PLAN_PARAMS;
+    op.peer = (int16_t)(to - role);
+    op.chunk = (uint16_t)(sends ? e->from : e->to);
+    op.other = (uint16_t)(sends ? e->to : e->from);
+    op.nbytes = e->nbytes;
+    op.after[0] = last[role];
+    return td__plan_add(b->p, role, &op, &last[role]);
+}
+
+static td_status add_handed(builder *b)
+{
+    int stages = b->o->at.stages;
+    td_status st = TD_OK;
+    int *last = td__calloc((size_t)stages, sizeof *last);
+    if (!last)
+        return TD_FAIL(TD_ENOMEM, "no memory for the plan of a pipeline");
+    for (int r = 0; r < stages; r++)
+        last[r] = TD__PLAN_NONE;
+    for (int i = 0; i < b->o->n_handed && !st; i++) {
+        const td__chunk_edge *e = &b->o->handed[i];
+        if (stage_of(b, e->from) == stage_of(b, e->to))
+            continue;
+        st = add_hand(b, e, true, last);
+        if (!st)
+            st = add_hand(b, e, false, last);
+    }
+    for (int r = 0; r < stages && !st; r++)
+        if (last[r] != TD__PLAN_NONE && b->s->n[r])
+            st = wait_in_lane(b, r, 0, last[r]);
+    td__free(last);
+    return st;
+}
+
+/* Losses, and what ranks say, are added up once all micro-batches are through. */
+static td_status add_numbers(builder *b, int role)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    op.phase = TD__PLAN_NUMBERS;
+    op.after[0] = b->s->n[role] ? b->s->n[role] - 1 : TD__PLAN_NONE;
+    op.nbytes = b->o->said;
+    op.axis = TD_AXIS_TENSOR;
+    if (b->o->mesh.size[TD_AXIS_TENSOR] > 1)
+        TD_TRY(td__plan_add(b->p, role, &op, NULL));
+    op.nbytes = b->o->numbers;
+    op.axis = TD_AXIS_PIPELINE;
+    return b->o->at.stages > 1 && b->o->numbers ? td__plan_add(b->p, role, &op, NULL) : TD_OK;
+}
+
+/* The replicas of a chunk hand each other what each has updated of it. */
+static td_status add_gather(builder *b, int role, int chunk, int updated)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    op.coll = TD_PLAN_ALL_GATHER;
+    op.axis = TD_AXIS_DATA;
+    op.chunk = op.other = (uint16_t)chunk;
+    op.nbytes = b->o->grads ? b->o->grads[chunk] : 0;
+    op.after[0] = updated;
+    return b->o->gathers && b->o->mesh.size[TD_AXIS_DATA] > 1 ? td__plan_add(b->p, role, &op, NULL)
+                                                              : TD_OK;
+}
+
 /* Sums to the ranks that mirror them, where a stage has no other replica, and the moment at which
  * all ranks are known to have theirs. */
 static td_status add_held(builder *b, int role, int *after)
@@ -372,13 +441,14 @@ static td_status add_held(builder *b, int role, int *after)
     return td__plan_add(b->p, role, &op, after);
 }
 
-/* What comes after the last micro-batch: sums along the data axis, the norm, updates. */
+/* What comes after the last micro-batch: losses, sums along the data axis, the norm, updates. */
 static td_status add_end(builder *b, int role)
 {
     int last = b->o->at.micro_batches - 1, norm = TD__PLAN_NONE, turn = TD__PLAN_NONE;
     int updated = TD__PLAN_NONE;
     if (b->o->schedule->delay && b->o->at.batch) /* they are among the runs */
         return TD_OK;
+    TD_TRY(add_numbers(b, role));
     for (int c = 0; c < b->o->at.chunks; c++)
         if (stage_of(b, c) == role)
             TD_TRY(add_sum(b, role, c, b->index[run_of(b, c, TD_RUN_WEIGHT, last)], &norm));
@@ -398,7 +468,11 @@ static td_status add_end(builder *b, int role)
     for (int c = 0; c < b->o->at.chunks; c++)
         if (stage_of(b, c) == role)
             TD_TRY(add_update(b, role, c, 0, norm, turn, &updated));
-    return add_turn(b, role, TD_PLAN_SEND, updated, NULL);
+    TD_TRY(add_turn(b, role, TD_PLAN_SEND, updated, NULL));
+    for (int c = 0; c < b->o->at.chunks; c++)
+        if (stage_of(b, c) == role)
+            TD_TRY(add_gather(b, role, c, updated));
+    return TD_OK;
 }
 
 static td_status build(builder *b)
@@ -421,6 +495,7 @@ static td_status build(builder *b)
     find_slots(b);
     TD_TRY(time_runs(b));
     TD_TRY(list_messages(b));
+    TD_TRY(add_handed(b));
     for (int i = 0; i < b->n_messages; i++) {
         TD_TRY(add_receive(b, &b->messages[i]));
         TD_TRY(add_send(b, &b->messages[i]));

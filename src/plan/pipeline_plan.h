@@ -30,7 +30,14 @@ typedef struct td__pipeline_opts {
     td__schedule_case at; /* `stages` is the mesh's */
     const td__chunk_edge *edges;
     int n_edges;
+    /* Params that chunk `to` reads and `from` updates, handed over in this order before any run. */
+    const td__chunk_edge *handed;
+    int n_handed;
+    const uint64_t *meets; /* (3 chunks) bytes that runs exchange along tensor; NULL: none */
     const uint64_t *grads; /* (chunks) bytes of the gradients of each */
+    uint64_t numbers;      /* of losses and of what ranks say, which all stages add up; 0: none, */
+    uint64_t said;         /* and of what ranks say, along tensor before */
+    bool gathers;          /* replicas of a stage hand each other what each has updated */
     uint64_t norm;         /* updates wait for so many bytes of numbers that all stages add up, */
     bool norm_shared;      /* and the replicas of each: clipping */
     bool in_order;         /* a stage updates after the one before it has */

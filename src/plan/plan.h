@@ -50,8 +50,9 @@ typedef enum td__plan_coll {
 
 enum { TD__PLAN_AFTER = 4, TD__PLAN_NONE = -1 };
 /* The phase of messages that are no values of a micro-batch: the sender has updated its params, the
- * receiver may; params; sums of gradients. */
-enum { TD__PLAN_TURN = 7, TD__PLAN_PARAMS, TD__PLAN_SUMS };
+ * receiver may; params; sums of gradients. And of a collective of what ranks say: requests, losses.
+ */
+enum { TD__PLAN_TURN = 7, TD__PLAN_PARAMS, TD__PLAN_SUMS, TD__PLAN_NUMBERS };
 /* The bytes of a collective whose size depends on the data: row-sparse gradients. */
 #define TD__PLAN_ANY UINT64_MAX
 
@@ -59,11 +60,12 @@ typedef struct td__plan_op {
     uint8_t kind, lane; /* td__plan_kind, td__plan_lane */
     uint8_t axis, coll; /* of messages and collectives */
     uint8_t phase;      /* td_run_phase: of a RUN; of a message, the one that made the values, or
-                           TD__PLAN_TURN */
+                           one of those above */
     int16_t peer;       /* of messages: the other role is this far along the axis */
     uint16_t chunk, other;
     uint32_t micro_batch;
-    uint64_t nbytes; /* of a collective: of the whole block, all ranks' parts together */
+    uint64_t nbytes; /* of a collective: of the whole block, all ranks' parts together; of a RUN:
+                        what it exchanges along tensor in its midst */
     int32_t after[TD__PLAN_AFTER]; /* operations of this role; TD__PLAN_NONE: none */
     double seconds;                /* of RUN, UPDATE, COPY: measured or modelled */
 } td__plan_op;

@@ -87,16 +87,29 @@ static void message_text(const td__plan *p, const td__plan_op *o, int role, cons
                  name);
 }
 
+static void run_text(const td__plan_op *o, const char *who, const char *name, char *buf)
+{
+    char size[TD__HUMAN];
+    int n = snprintf(buf, TD__PLAN_TEXT, "%s: %s of micro-batch %u through chunk %d%s", who,
+                     PHASES[o->phase], o->micro_batch, o->chunk, name);
+    if (o->nbytes && n < TD__PLAN_TEXT)
+        snprintf(buf + n, TD__PLAN_TEXT - (size_t)n, ", with %s along tensor",
+                 td__human_bytes((double)o->nbytes, size));
+}
+
 static void coll_text(const td__plan *p, const td__plan_op *o, int role, const char *name,
                       char *buf)
 {
     char size[TD__HUMAN], who[TD__PLAN_ROLE];
     const char *of = o->nbytes == TD__PLAN_ANY ? " of rows" : " of ";
+    const char *what = o->phase == TD__PLAN_NUMBERS ? " of losses and requests" : "";
     bool sized = o->nbytes != TD__PLAN_ANY && o->coll != TD_PLAN_BARRIER;
-    snprintf(buf, TD__PLAN_TEXT, "%s: %s%s%s along %s, chunk %d%s",
-             td__plan_role_text(p, role, who), COLLS[o->coll], o->coll == TD_PLAN_BARRIER ? "" : of,
-             sized ? td__human_bytes((double)o->nbytes, size) : "",
-             td__axis_name((td__axis)o->axis), o->chunk, name);
+    int n = snprintf(buf, TD__PLAN_TEXT, "%s: %s%s%s%s along %s", td__plan_role_text(p, role, who),
+                     COLLS[o->coll], o->coll == TD_PLAN_BARRIER ? "" : of,
+                     sized ? td__human_bytes((double)o->nbytes, size) : "", what,
+                     td__axis_name((td__axis)o->axis));
+    if (!*what)
+        snprintf(buf + n, TD__PLAN_TEXT - (size_t)n, ", chunk %d%s", o->chunk, name);
 }
 
 char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TEXT])
@@ -106,10 +119,7 @@ char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TE
     td__plan_role_text(p, role, who);
     named(p, o->chunk, name, sizeof name);
     switch ((td__plan_kind)o->kind) {
-    case TD_PLAN_RUN:
-        snprintf(buf, TD__PLAN_TEXT, "%s: %s of micro-batch %u through chunk %d%s", who,
-                 PHASES[o->phase], o->micro_batch, o->chunk, name);
-        break;
+    case TD_PLAN_RUN: run_text(o, who, name, buf); break;
     case TD_PLAN_SEND:
     case TD_PLAN_RECV: message_text(p, o, role, name, buf); break;
     case TD_PLAN_COLL: coll_text(p, o, role, name, buf); break;

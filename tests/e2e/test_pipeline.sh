@@ -225,7 +225,7 @@ run 0 "$tandem" check placed.yaml -n 3 --parallel pipeline=3
 has '1      1 .* linear2 to linear3'
 sed 's/place: 2/place: 0/' placed.yaml >circle.yaml
 run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2
-has "circle.yaml:2: 'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: values would go in a"
+has "circle.yaml:2: 'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: "
 run 2 "$tandem" train placed.yaml -q -n 2 --parallel pipeline=2
 has 'wants place 2'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set 'parallel.stages=linear9'
@@ -284,6 +284,8 @@ has 'transformer.wte to '
 has 'stage  parameters'
 has 'without deadlock'
 has 'pipeline stage 1 (ranks 2 to 3): '
+has 'send .* of params to stage 1$' # of tied weights
+has 'allreduce of .* of losses and requests along pipeline'
 has 'send forward values of micro-batch 0 to stage 1'
 python3 -c 'import json; assert len(json.load(open("plan.json"))) > 20' || fail "no timeline"
 
@@ -317,6 +319,13 @@ run 2 "$tandem" train gpt.yaml -q -n 4 --parallel data=4,pipeline=2
 has 'use -n 8'
 run 2 "$tandem" train gpt.yaml -q --parallel pipeline=2
 has 'use -n 2'
+run 2 "$tandem" train mlp.yaml -q -n 3 --parallel data=2
+has 'data=2 needs 2 ranks, and there are 3: use -n 2'
+run 2 "$tandem" check mlp.yaml -q -n 3 --parallel data=2
+run 2 "$tandem" train mlp.yaml -q --parallel data=2
+has 'use -n 2'
+run 2 "$tandem" check mlp.yaml -n 2 --parallel pipeline=2 --plan=none/plan.json
+has 'no such directory: none/'
 run 2 "$tandem" check gpt.yaml -n 40 --parallel pipeline=40
 has 'cannot be cut into 40 chunks: use fewer stages'
 run 2 "$tandem" check gpt.yaml -q -n 40 --parallel pipeline=40
