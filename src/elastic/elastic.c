@@ -76,27 +76,24 @@ static void say(const td__generation *g, const td__replica *r)
 
 static void enter(td__elastic *e, const td__generation *g, td_comm *comm)
 {
-    td__members *m = e->members;
     *e->world = (td__world){.comm = comm,
                             .rank = g->rank,
                             .ranks = g->size,
                             .generation = g->number,
                             .phase = e->world->phase};
-    td__comm_points(comm, td__faults_points(e->faults));
+    if (comm)
+        td__comm_points(comm, td__faults_points(e->faults));
     td__faults_generation(e->faults, g->number, g->rank, g->size, comm);
     say(g, e->replica);
     e->ops->heartbeat(e->user, TD_PHASE_COMM, "the state of the run", "catching up");
-    if (m->ops->explain)
-        m->ops->explain(m, e->ops->explain, e->user);
+    e->ops->explains(e->user, true);
 }
 
 /* failure: why this rank cannot go on; NULL: it can. */
 static void leave(td__elastic *e, const td__generation *g, const char *failure)
 {
-    td__members *m = e->members;
     td_comm *comm = e->world->comm;
-    if (m->ops->explain)
-        m->ops->explain(m, NULL, NULL);
+    e->ops->explains(e->user, false);
     e->ops->heartbeat(e->user, TD_PHASE_IDLE, NULL, NULL);
     td__faults_generation(e->faults, g->number, g->rank, g->size, NULL);
     e->ops->end(e->user);
@@ -156,9 +153,28 @@ static void go_without_place(td__elastic *e)
     }
 }
 
+/* The one generation of fixed ranks. */
+static td_status fixed(td__elastic *e, td__train_result *out)
+{
+    td_comm *comm = e->world->comm;
+    td__generation g = {.number = 1,
+                        .rank = comm ? td_comm_rank(comm) : 0,
+                        .size = comm ? td_comm_size(comm) : 1};
+    bool over;
+
+    enter(e, &g, comm);
+    td_status st = e->ops->begin(e->user);
+    if (!st)
+        st = e->ops->run(e->user, out, &over);
+    e->ops->explains(e->user, false);
+    return st;
+}
+
 td_status td__elastic_run(td__elastic *e, td__train_result *out)
 {
     const td__train_state *s = &e->replica->state;
+    if (!e->members)
+        return fixed(e, out);
     for (bool over = false, none = false;;) {
         td_status st = one(e, out, &over, &none);
         if (over && !st)

@@ -1,4 +1,4 @@
-/* elastic.h -- a run whose ranks come and go.
+/* elastic.h -- the generations of a run: of ranks that come and go, or the one of fixed ranks.
  *
  * Every process holds the whole state of the run: weights, optimizer, schedule, position; or, by
  * the sync rule, shards of it, each of which a second process holds too (catch_up_shards.c). The
@@ -21,6 +21,9 @@
  * received replaces the old one only when it is complete: a rank whose transfer fails still has its
  * old state.
  *
+ * Fixed     Ranks that nobody replaces are one generation, which the environment or the program has
+ *           made: no members, its comm stays the caller's. All begin with what rank 0 has, and any
+ *           failure ends the run.
  * Failures  TD_EPEER, TD_ETIMEDOUT and TD_EABORTED of the comm end a generation. What this host
  *           alone lacks (memory, its disk, data that do not come in time) ends the part of this
  *           process, with a line about the cause. All others end the run: what is wrong with the
@@ -52,7 +55,7 @@ typedef enum td__run_phase {
     TD_RUN_STOPPING  /* the run ends here, as was asked for */
 } td__run_phase;
 
-/* The ranks that train together now. A run of fixed ranks is one generation. */
+/* The ranks that train together now. */
 typedef struct td__world {
     td_comm *comm;   /* NULL: this process is alone, or between two generations */
     int rank, ranks; /* of the last generation */
@@ -60,8 +63,10 @@ typedef struct td__world {
     td__run_phase phase;
 } td__world;
 
-/* What the trainer does in an elastic run. */
+/* What the trainer does in a generation. */
 typedef struct td__elastic_ops {
+    /* Fixed ranks: all get what rank 0 has. Collective. */
+    td_status (*begin)(void *user);
     /* The ranks are at the same moment: go on until *over (the run is) or the generation ends. */
     td_status (*run)(void *user, td__train_result *out, bool *over);
     /* The generation is over, its comm is about to go: drop all that knows it, but what an update
@@ -91,14 +96,15 @@ typedef struct td__elastic_ops {
     /* Was this rank outvoted on what it computed? */
     bool (*outvoted)(void *user);
     void (*heartbeat)(void *user, td__phase phase, const char *what, const char *about);
-    td__explain *explain;
+    /* From here on the agent may ask what this rank does, or no longer. */
+    void (*explains)(void *user, bool does);
 } td__elastic_ops;
 
 /* All borrowed. */
 typedef struct td__elastic {
     td__replica *replica;
     td__world *world;
-    td__members *members;
+    td__members *members; /* NULL: the ranks are fixed */
     td__faults *faults; /* NULL: none */
     const atomic_int *stop;
     const td_optim_opts *optim;

@@ -1,5 +1,6 @@
-/* generation.c -- what a generation of an elastic run does once its ranks have the same state
- * (elastic/elastic.h): rank 0 takes the lead, then steps until the run or the generation ends. */
+/* generation.c -- what a generation does once its ranks have the same state (elastic/elastic.h):
+ * rank 0 takes the lead, then steps until the run or the generation ends. A run of fixed ranks is
+ * one generation, whose rank 0 leads from the start. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "base/log.h"
@@ -50,18 +51,23 @@ static td_status go_back(td__trainer *t)
     return st == TD_EIO ? TD_OK : st;
 }
 
+static td_status open_checkpoints(td__trainer *t,
+                                  td_status (*open)(const char *, int, td__checkpointer **))
+{
+    if (!t->o.checkpoint_dir)
+        return TD_OK;
+    TD_TRY(open(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->run.checkpointer));
+    td__checkpointer_points(t->run.checkpointer, td__faults_points(t->o.faults));
+    return td__train_save_fit(t);
+}
+
 /* Rank 0 now, and not before: its files and observers, and what they have missed. */
 static td_status take_lead(td__trainer *t)
 {
     const td__train_lead *lead = t->o.lead;
     const td__train_state *s = &t->replica.state;
 
-    if (t->o.checkpoint_dir) {
-        TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
-                                          &t->run.checkpointer));
-        td__checkpointer_points(t->run.checkpointer, td__faults_points(t->o.faults));
-        TD_TRY(td__train_save_fit(t));
-    }
+    TD_TRY(open_checkpoints(t, td__checkpointer_take_over));
     t->report.leads = true;
     t->report.n_own = t->report.n_observers;
     if (t->run.checkpointer)
@@ -87,6 +93,22 @@ static td_status tell_past(td__trainer *t)
     t->report.told_step = t->replica.state.step;
     t->report.told_valid = t->replica.state.valid_step;
     return TD_OK;
+}
+
+/* Elastic ranks: another process may lead now. */
+static td_status find_lead(td__trainer *t)
+{
+    if (t->world.rank > 0) {
+        td__train_drop_lead(t);
+        return TD_OK;
+    }
+    if (!t->report.leads) {
+        TD_TRY(take_lead(t));
+        TD_TRY(td__best_replica_write(&t->run.best_replica, &t->replica, t->run.checkpointer,
+                                      t->o.checkpoint_dir));
+        t->replica.received = true;
+    }
+    return tell_past(t);
 }
 
 /* A state that was received: was its checkpoint written by the rank 0 of that time? */
@@ -121,6 +143,15 @@ static td_status share_state(td__trainer *t)
     return td__catch_up(&t->elastic);
 }
 
+/* Final barrier of elastic ranks: if rank 0 died while writing, the survivors repeat the write. */
+static td_status all_done(td__trainer *t, bool *over)
+{
+    if (t->o.members)
+        TD_TRY(td_barrier(t->world.comm, NULL));
+    *over = true;
+    return TD_OK;
+}
+
 /* A rank beside a leader, until that ends the generation or the run. */
 static td_status serve(td__trainer *t, td__train_result *out, bool *over)
 {
@@ -137,8 +168,27 @@ static td_status serve(td__trainer *t, td__train_result *out, bool *over)
         return share_state(t);
     }
     TD_TRY(td__train_follow_end(t, out));
-    TD_TRY(td_barrier(t->world.comm, NULL));
-    *over = true;
+    return all_done(t, over);
+}
+
+/* The rule, what it measures, and the samples of this rank from the state's position on. */
+static td_status set_up(td__trainer *t)
+{
+    bool none = !t->run.loader; /* else of a run before */
+    if (none)
+        TD_TRY(td__trainer_balance(t));
+    TD_TRY(td__train_sync(t));
+    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
+    TD_TRY(td__states_begin(t));
+    td__rank_stats_destroy(t->report.stats);
+    bool apart = t->run.sync->traits.apart; /* each then knows of itself alone */
+    TD_TRY(td__rank_stats_create(apart || td__sync_leads(t->run.sync) ? NULL : t->world.comm,
+                                 apart ? 1 : td__trainer_ranks(t), &t->report.stats));
+    if (t->report.spans)
+        TD_TRY(td__span_log_start(t->report.spans, t->world.comm));
+    if (none)
+        TD_TRY(td__trainer_loader(t));
+    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     return TD_OK;
 }
 
@@ -146,30 +196,17 @@ static td_status run(void *user, td__train_result *out, bool *over)
 {
     td__trainer *t = user;
     *over = false;
-    if (t->world.rank > 0)
-        td__train_drop_lead(t);
-    else if (!t->report.leads) {
-        TD_TRY(take_lead(t));
-        TD_TRY(td__best_replica_write(&t->run.best_replica, &t->replica, t->run.checkpointer,
-                                      t->o.checkpoint_dir));
-        t->replica.received = true;
-    }
+    if (t->o.members)
+        TD_TRY(find_lead(t));
     td__train_warn(t);
-    if (t->report.leads)
-        TD_TRY(tell_past(t));
     find_owed(t);
     TD_TRY(td__sharded_owed(t));
-    TD_TRY(td__trainer_balance(t));
-    TD_TRY(td__train_sync(t));
-    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
-    TD_TRY(td__states_begin(t));
+    TD_TRY(set_up(t));
     bool leads = td__sync_leads(t->run.sync);
-    TD_TRY(td__rank_stats_create(leads ? NULL : t->world.comm, td__trainer_ranks(t),
-                                 &t->report.stats));
-    TD_TRY(td__trainer_loader(t));
-    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     if (leads && t->world.rank > 0)
         return serve(t, out, over);
+    if (!t->o.members) /* of elastic ranks, each that takes the lead does */
+        TD_TRY(td__train_tell_begin(t));
     TD_TRY(td__train_steps(t));
     if (td__train_changes(t) && !td__train_over(t)) {
         TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_RESIZE));
@@ -182,10 +219,7 @@ static td_status run(void *user, td__train_result *out, bool *over)
                             NULL); /* however long: it does not hang */
         t->o.lead->conclude(t->o.lead->user, out);
     }
-    /* Final barrier: if rank 0 died while writing, the survivors repeat the write. */
-    TD_TRY(td_barrier(t->world.comm, NULL));
-    *over = true;
-    return TD_OK;
+    return all_done(t, over);
 }
 
 void td__train_close(td__trainer *t)
@@ -203,6 +237,14 @@ void td__train_close(td__trainer *t)
 }
 
 /* ---- For the loop over generations ----------------------------------------------------------- */
+
+static td_status begin(void *user)
+{
+    td__trainer *t = user;
+    TD_TRY(td__trainer_agree(t, 0));
+    TD_TRY(open_checkpoints(t, td__checkpointer_create));
+    return td__replicas_begin(t);
+}
 
 static void end(void *user)
 {
@@ -288,12 +330,18 @@ static bool outvoted(void *user)
     return td__verify_outvoted(t->run.verify);
 }
 
+static void explains(void *user, bool does)
+{
+    td__train_explains(user, does);
+}
+
 static void heartbeat(void *user, td__phase phase, const char *what, const char *about)
 {
     td__train_heartbeat(user, phase, what, about);
 }
 
-const td__elastic_ops td__train_elastic_ops = {.run = run,
+const td__elastic_ops td__train_elastic_ops = {.begin = begin,
+                                               .run = run,
                                                .end = end,
                                                .close = close_all,
                                                .prepared = prepared,
@@ -307,4 +355,4 @@ const td__elastic_ops td__train_elastic_ops = {.run = run,
                                                .hand_lead = hand_lead,
                                                .outvoted = outvoted,
                                                .heartbeat = heartbeat,
-                                               .explain = td__train_explain};
+                                               .explains = explains};

@@ -6,9 +6,9 @@
  * after it; one written before (the run was asked to stop) says so by valid_step, and the
  * validation is made up for on resume.
  *
- * In an elastic run (elastic.h) the same steps are done generation after generation: each begins
- * with a state that its ranks agree on, and ends at any failure of their comm. What ranks ask of
- * each other (to stop, to let the membership change) travels with the losses of a step. */
+ * The steps are done generation after generation (elastic.h, generation.c), of which fixed ranks
+ * have one. What ranks ask of each other (to stop, to let the membership change) travels with the
+ * losses of a step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -409,30 +409,6 @@ static td_status check(const td__trainer *t)
     return TD_OK;
 }
 
-static td_status prepare(td__trainer *t)
-{
-    TD_TRY(check(t));
-    TD_TRY(td__trainer_agree(t, 0));
-    td__train_warn(t);
-    TD_TRY(td__train_sync(t));
-    if (t->o.checkpoint_dir) {
-        TD_TRY(td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep,
-                                       &t->run.checkpointer));
-        TD_TRY(td__train_save_fit(t));
-    }
-    TD_TRY(td__replicas_begin(t));
-    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
-    TD_TRY(td__states_begin(t));
-    td__rank_stats_destroy(t->report.stats);
-    bool apart = t->run.sync->traits.apart; /* each then knows of itself alone */
-    TD_TRY(td__rank_stats_create(apart || td__sync_leads(t->run.sync) ? NULL : t->world.comm,
-                                 apart ? 1 : td__trainer_ranks(t), &t->report.stats));
-    if (t->report.spans)
-        TD_TRY(td__span_log_start(t->report.spans, t->world.comm));
-    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
-    return TD_OK;
-}
-
 bool td__train_changes(const td__trainer *t)
 {
     return t->world.phase == TD_RUN_CHANGING || t->world.phase == TD_RUN_LEAVING;
@@ -456,21 +432,6 @@ td_status td__train_steps(td__trainer *t)
     return TD_OK;
 }
 
-static td_status run(td__trainer *t, td__train_result *out)
-{
-    if (t->world.comm)
-        td__comm_points(t->world.comm, td__faults_points(t->o.faults));
-    td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->world.comm);
-    TD_TRY(prepare(t));
-    if (td__sync_leads(t->run.sync) && td__trainer_rank(t) > 0) {
-        TD_TRY(td__sync_serve(t->run.sync));
-        return td__train_follow_end(t, out);
-    }
-    TD_TRY(td__train_tell_begin(t));
-    TD_TRY(td__train_steps(t));
-    return td__train_finish(t, out);
-}
-
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
 {
     memset(out, 0, sizeof *out);
@@ -484,16 +445,13 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->run.dirty = false;
     t->world.phase = TD_RUN_TRAINING;
     t->report.told_end = t->report.told_test = false;
-    if (t->o.members) {
-        TD_TRY(check(t));
+    td_status st = check(t);
+    if (!st && t->o.members) /* a generation makes its own of what was made without its comm */
         td__train_close(t);
-        td_status st = td__elastic_run(&t->elastic, out);
-        td__train_drop_lead(t);
-        return st;
-    }
-    td__train_explains(t, true);
-    td_status st = td__replicas_failed(t, run(t, out));
-    td__train_explains(t, false);
+    if (!st)
+        st = td__elastic_run(&t->elastic, out);
+    st = td__replicas_failed(t, st);
+    td__train_drop_lead(t);
     td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */
     t->run.checkpointer = NULL;
     return st;

@@ -106,7 +106,7 @@ struct td__trainer {
     td__replica replica; /* what this process holds of the run; can be handed to another */
     td__world world;     /* the ranks that train together now */
     td__train_run run;
-    td__elastic elastic; /* with members: the loop over generations */
+    td__elastic elastic; /* the loop over generations */
     td__train_report report;
 };
 
@@ -202,8 +202,7 @@ bool td__train_at_end(const td__trainer *t);
 /* heartbeat.c: what the trainer does now, for heartbeats and the hang report. */
 void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about);
 bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain */
-/* From here on the agent may ask for that, or no longer: of fixed ranks, whose comm is there before
- * and after; elastic ones do so in each generation. */
+/* From here on the agent may ask for that, or no longer. */
 void td__train_explains(td__trainer *t, bool begins);
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
@@ -219,7 +218,7 @@ bool td__train_changes(const td__trainer *t); /* the generation is to end */
 TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
 /* The same of a rank that has served a leader. */
 TD_NODISCARD td_status td__train_follow_end(td__trainer *t, td__train_result *out);
-/* generation.c: what a trainer does in an elastic run; its user is the trainer. */
+/* generation.c: what a trainer does in a generation; its user is the trainer. */
 extern const td__elastic_ops td__train_elastic_ops;
 void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */
 void td__train_close(td__trainer *t);     /* everything that knows the comm is dropped */
