@@ -157,9 +157,8 @@ static void go_without_place(td__elastic *e)
 static td_status fixed(td__elastic *e, td__train_result *out)
 {
     td_comm *comm = e->world->comm;
-    td__generation g = {.number = 1,
-                        .rank = comm ? td_comm_rank(comm) : 0,
-                        .size = comm ? td_comm_size(comm) : 1};
+    td__generation g = {
+        .number = 1, .rank = comm ? td_comm_rank(comm) : 0, .size = comm ? td_comm_size(comm) : 1};
     bool over;
 
     enter(e, &g, comm);

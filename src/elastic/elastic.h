@@ -105,7 +105,7 @@ typedef struct td__elastic {
     td__replica *replica;
     td__world *world;
     td__members *members; /* NULL: the ranks are fixed */
-    td__faults *faults; /* NULL: none */
+    td__faults *faults;   /* NULL: none */
     const atomic_int *stop;
     const td_optim_opts *optim;
     td__worlds worlds; /* what ranks hold */
