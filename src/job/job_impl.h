@@ -7,6 +7,7 @@
 #include "job/job.h"
 #include "job/keys.h"
 #include "parallel/distribute/distribute.h"
+#include "tandem/train.h"
 
 typedef struct td__renamed td__renamed;
 struct td__renamed {
@@ -26,6 +27,17 @@ struct td__job {
     const char *file;
     td__renamed *renamed; /* keys that were given by their old names, the last one first */
     td__tree *root;       /* resolved; every value canonical */
+    /* What rows of keys.def fill, with the structs below. */
+    const char *name;
+    const td__tree *model, *maps, *features, *metrics, *sync;
+    struct {
+        const char *name, *target;
+        td_loss_opts opts;
+        const td__tree *class_weights;
+    } loss;
+    struct {
+        const td__tree *files, *loss, *metrics, *maps, *sync;
+    } plugin;
     td__data_opts data;
     td__train_opts train;
     td__job_log log;
