@@ -84,6 +84,15 @@ TD_NODISCARD td_status td__item_expand(td__arena *a, const char *kind,
                                        const char *(*main_key)(const char *name), const char *path,
                                        const td__tree *item, td__tree **out);
 
+/* The items of a list, each in full, in place; resolved, each by `one`. */
+TD_NODISCARD td_status td__items_expand(td__arena *a, const char *kind,
+                                        const char *(*main_key)(const char *name), const char *path,
+                                        td__tree *list);
+typedef td_status td__item_resolve(td__arena *a, const td__tree *given, const char *path,
+                                   td__tree **out);
+TD_NODISCARD td_status td__items_resolve(td__arena *a, const char *path, td__item_resolve *one,
+                                         const td__tree *given, td__tree **out);
+
 /* All items of a list in full, in place, so that overrides find their keys. */
 TD_NODISCARD td_status td__layers_expand(td__arena *a, const char *path, td__tree *list);
 TD_NODISCARD td_status td__stages_expand(td__arena *a, td__tree *list);
