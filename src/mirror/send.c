@@ -23,7 +23,7 @@ td_status td__mirror_check(const char *url)
     return td__url_parse(url, &u);
 }
 
-void td__remove_folder(const char *path)
+static void remove_folder(const char *path)
 {
     char file[TD__PATH];
     DIR *d = opendir(path);
@@ -45,7 +45,7 @@ static td_status link_files(const char *from, const char *to)
     td_status st = TD_OK;
     DIR *d;
 
-    td__remove_folder(to);
+    remove_folder(to);
     if (mkdir(to, 0777) != 0 || !(d = opendir(from)))
         return TD_FAIL(TD_EIO, "%s: cannot be prepared for upload: %s", from, strerror(errno));
     for (const struct dirent *e; !st && (e = readdir(d));) {
@@ -64,7 +64,7 @@ static void drop(td__mirror *m, td__parcel *p)
     char folder[TD__PATH];
 
     if (p->name[0] && !td__run_dir_path(m->spool, p->name, folder))
-        td__remove_folder(folder);
+        remove_folder(folder);
     td__shard_offer_destroy(p->shards);
     *p = (td__parcel){.name = ""};
 }
@@ -243,7 +243,7 @@ static void sweep(const char *spool)
 
     for (const struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.' && !td__run_dir_path(spool, e->d_name, path))
-            td__remove_folder(path);
+            remove_folder(path);
     if (d)
         closedir(d);
 }

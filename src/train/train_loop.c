@@ -129,7 +129,8 @@ static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns, uint
                                                       .kind = (uint16_t)kind});
 }
 
-void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+/* In the step under way. */
+static void span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
 {
     add_span(t, kind, begin_ns, t->replica.state.step + 1);
 }
@@ -159,7 +160,7 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
         td__train_heartbeat(t, TD_PHASE_COMPUTE, "micro-batches", NULL);
         atomic_store(&t->run.at, t->run.train_set);
         e->data_wait += seconds_since(begin);
-        td__train_span(t, TD_SPAN_DATA, begin);
+        span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->replica.state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->replica.state.epoch);
@@ -320,7 +321,7 @@ static td_status validate(td__trainer *t, bool *best)
     td__train_heartbeat(t, TD_PHASE_COMPUTE, "validation", NULL);
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->plan.data, TD_PART_VALID),
                                       t->o.members ? NULL : t->run.stop, &stopped, &r));
-    td__train_span(t, TD_SPAN_VALID, begin);
+    span(t, TD_SPAN_VALID, begin);
     if (stopped)
         t->world.phase = TD_RUN_STOPPING;
     if (stopped)

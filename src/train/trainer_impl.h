@@ -117,8 +117,6 @@ TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
  * [*first, *end) of the epoch. */
 TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first,
                                          int64_t *end);
-/* train_loop.c: if the run is traced: from begin_ns until now, in the step under way. */
-void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 
 /* train_loop.c: the state's position, when a step of so many samples is done; the validation at
  * the state's step was the best so far. */
@@ -201,8 +199,7 @@ TD_NODISCARD td_status td__train_save_fit(td__trainer *t);
 bool td__train_at_end(const td__trainer *t);
 /* heartbeat.c: what the trainer does now, for heartbeats and the hang report. */
 void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about);
-bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain */
-/* From here on the agent may ask for that, or no longer. */
+/* From here on the agent may ask what is being done, or no longer. */
 void td__train_explains(td__trainer *t, bool begins);
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
