@@ -223,7 +223,7 @@ static td_status begin(td__decider *d, const td__msg *m)
 {
     agreement *g = (agreement *)d;
     const td__agent_spec *s = g->s;
-    bool late = s->index >= s->first;
+    bool late = s->index >= (int)s->n_first;
     size_t at = 0;
     for (const char *t; (t = td__texts_next(m->data, m->nbytes, &at));) {
         char *end;
@@ -238,7 +238,7 @@ static td_status begin(td__decider *d, const td__msg *m)
     first->wanted = s->most;
     td__ms_init(&g->ms,
                 &(td__ms_config){.self = s->index,
-                                 .voters = late ? 0 : (uint64_t)-1 >> (64 - s->first),
+                                 .voters = late ? 0 : (uint64_t)-1 >> (64 - s->n_first),
                                  .heartbeat_ns = (uint64_t)s->heartbeat_ms * 1000000u,
                                  .silence_ns = (uint64_t)s->lease_ms * 1000000u,
                                  .give_up_ns = GIVE_UP * (uint64_t)s->lease_ms * 1000000u},
