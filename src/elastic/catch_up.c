@@ -9,7 +9,7 @@
  *   4. commit     What arrived is copied over the old state, which until then is whole.
  *
  * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
- * hold shards, 3 and 4 are those of catch_up_shards.c. */
+ * hold shards, 3 and 4 are those of catch_up_shards.c. Of fixed ranks, rank 0 is the source. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static td_status fill(td__elastic *e, td__hello *h)
     h->size = e->replica->last_size;
     if (e->sharded)
         td__shards_say(e, h);
-    else if (h->has) {
+    else if (h->has && e->members) {
         TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params),
                               TD_MAP_READ, &map));
         h->crc = td__crc32c(0, map.at, map.nbytes);
@@ -97,7 +97,7 @@ static td_status check_jobs(const td__elastic *e, const td__hello *all, int best
 {
     for (int r = 0; r < e->world->ranks; r++)
         if (all[r].agreement != all[best].agreement) {
-            TD_TRY(e->ops->agree(e->user, best));
+            TD_TRY(e->ops->agree(e->trainer, best));
             return TD_FAIL(TD_EPEER, "job or options of rank %d differ from those of rank %d", r,
                            best);
         }
@@ -131,7 +131,7 @@ static td_status transfer(td__elastic *e, const td__hello *all, int best, const 
     td__reshard p;
     td_status st = TD_OK;
 
-    if (holders(all, e->world->ranks, best) == 1)
+    if (!e->members || holders(all, e->world->ranks, best) == 1)
         return td__cargo_broadcast(c, e->world->comm, best);
     TD_TRY(plan(e, all, best, &p));
     for (int r = 0; r < e->world->ranks && !st; r++) {
@@ -156,7 +156,7 @@ void td__catch_up_commit(td__elastic *e, const td__hello *from)
     td_params_touch(e->replica->params);
     e->replica->has = TD_REPLICA_STATE;
     e->replica->received = true;
-    if (e->replica->event_log.n)
+    if (e->members && e->replica->event_log.n)
         e->replica->loss =
             e->replica->event_log.step[(e->replica->event_log.n - 1) % TD__EVENT_LOG_STEPS].loss;
 }
@@ -215,11 +215,11 @@ static td_status begin_again(td__elastic *e)
     td__replica *r = e->replica;
     td_optimizer *o;
 
-    e->ops->rewind(e->user);
+    e->ops->rewind(e->trainer);
     r->state = r->first;
     r->loss = (double)NAN;
     td_schedule_set_state(r->schedule, r->state.schedule);
-    TD_TRY(e->ops->fill(e->user));
+    TD_TRY(e->ops->fill(e->trainer));
     TD_TRY(td_optimizer_create(e->optim, r->params, &o));
     td_optimizer_destroy(r->optimizer);
     r->optimizer = o;
@@ -238,7 +238,7 @@ static td_status from_disk(td__elastic *e)
     if (lost)
         TD_TRY(begin_again(e));
     if (e->world->rank == 0)
-        TD_TRY(e->ops->find(e->user, &found));
+        TD_TRY(e->ops->find(e->trainer, &found));
     if (e->world->rank == 0 && lost)
         TD_LOG(WARN, TRAIN,
                "all ranks that held the state of the run were lost: it goes back to step %llu",
@@ -331,5 +331,28 @@ td_status td__catch_up(td__elastic *e)
         return TD_FAIL(TD_ENOMEM, "no memory for the states of %d ranks", e->world->ranks);
     td_status st = agree(e, all);
     td__free(all);
+    return st;
+}
+
+td_status td__catch_up_first(td__elastic *e)
+{
+    td__replica *own = e->replica;
+    td_comm *comm = e->world->comm;
+    td__hello first;
+    td__cargo c;
+
+    TD_TRY(fill(e, &first));
+    TD_TRY(td_broadcast(comm, &first, sizeof first, TD_U8, 0, NULL));
+    if (own->shards) {
+        TD_TRY(td__states_broadcast(&own->sync_states, first.sync_nbytes, comm, 0));
+        if (e->world->rank > 0)
+            td__catch_up_commit(e, &first);
+        return e->ops->load(e->trainer, first.has);
+    }
+    if (e->world->rank > 0)
+        return receive(e, &first, 0);
+    TD_TRY(td__cargo_load(&c, own, TD_MAP_READ, &own->sync_states));
+    td_status st = td__cargo_broadcast(&c, comm, 0);
+    td__cargo_drop(&c);
     return st;
 }

@@ -192,9 +192,8 @@ static td_status set_up(td__trainer *t)
     return TD_OK;
 }
 
-static td_status run(void *user, td__train_result *out, bool *over)
+static td_status run(td__trainer *t, td__train_result *out, bool *over)
 {
-    td__trainer *t = user;
     *over = false;
     if (t->o.members)
         TD_TRY(find_lead(t));
@@ -238,54 +237,25 @@ void td__train_close(td__trainer *t)
 
 /* ---- For the loop over generations ----------------------------------------------------------- */
 
-static td_status begin(void *user)
+static td_status begin(td__trainer *t)
 {
-    td__trainer *t = user;
     TD_TRY(td__trainer_agree(t, 0));
     TD_TRY(open_checkpoints(t, td__checkpointer_create));
     return td__replicas_begin(t);
 }
 
-static void end(void *user)
+static bool prepared(td__trainer *t)
 {
-    td__train_close(user);
-}
-
-static void close_all(void *user)
-{
-    td__sharded_close(user);
-}
-
-static bool prepared(void *user)
-{
-    const td__trainer *t = user;
     return td__sync_prepared(t->run.sync);
 }
 
-static td_status forward(void *user)
+static td_status forward(td__trainer *t)
 {
-    td__trainer *t = user;
     return td__sync_forward(t->run.sync);
 }
 
-static td_status agree(void *user, int root)
+static td_status find(td__trainer *t, bool *found)
 {
-    return td__trainer_agree(user, root);
-}
-
-static td_status join(void *user)
-{
-    return td__sharded_join(user);
-}
-
-static td_status fill(void *user)
-{
-    return td__sharded_fill(user);
-}
-
-static td_status find(void *user, bool *found)
-{
-    td__trainer *t = user;
     const td__train_lead *lead = t->o.lead;
     TD_TRY(td__trainer_resume(t, found));
     if (*found || !lead || !lead->first_weights)
@@ -295,23 +265,15 @@ static td_status find(void *user, bool *found)
     return TD_OK;
 }
 
-static td_status load(void *user)
+static td_status load(td__trainer *t, bool resumed)
 {
-    td__trainer *t = user;
     t->run.resuming = false;
-    TD_TRY(td__sharded_begin(t, true));
-    return td__replicas_tell_steps(t);
-}
-
-static void rewind_lead(void *user)
-{
-    td__train_drop_lead(user);
+    return td__sharded_begin(t, resumed);
 }
 
 /* A disk that takes nothing any more does not hold the others up for ever. */
-static void hand_lead(void *user)
+static void hand_lead(td__trainer *t)
 {
-    td__trainer *t = user;
     if (!t->report.leads)
         return;
     td__train_heartbeat(t, TD_PHASE_DISK, "the last checkpoint before leaving", NULL);
@@ -324,35 +286,24 @@ static void hand_lead(void *user)
     td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
 }
 
-static bool outvoted(void *user)
+static bool outvoted(td__trainer *t)
 {
-    const td__trainer *t = user;
     return td__verify_outvoted(t->run.verify);
-}
-
-static void explains(void *user, bool does)
-{
-    td__train_explains(user, does);
-}
-
-static void heartbeat(void *user, td__phase phase, const char *what, const char *about)
-{
-    td__train_heartbeat(user, phase, what, about);
 }
 
 const td__elastic_ops td__train_elastic_ops = {.begin = begin,
                                                .run = run,
-                                               .end = end,
-                                               .close = close_all,
+                                               .end = td__train_close,
+                                               .close = td__sharded_close,
                                                .prepared = prepared,
                                                .forward = forward,
-                                               .agree = agree,
-                                               .join = join,
-                                               .fill = fill,
+                                               .agree = td__trainer_agree,
+                                               .join = td__sharded_join,
+                                               .fill = td__sharded_fill,
                                                .find = find,
                                                .load = load,
-                                               .rewind = rewind_lead,
+                                               .rewind = td__train_drop_lead,
                                                .hand_lead = hand_lead,
                                                .outvoted = outvoted,
-                                               .heartbeat = heartbeat,
-                                               .explains = explains};
+                                               .heartbeat = td__train_heartbeat,
+                                               .explains = td__train_explains};

@@ -70,7 +70,7 @@ typedef struct td__train_run {
     } orders;          /* of a leader */
     const atomic_int *stop; /* NULL: nobody asks for it */
     td__checkpointer *checkpointer;
-    bool saves;     /* rank 0 writes checkpoints */
+    bool saves;     /* with shards: rank 0 writes checkpoints */
     bool dirty;     /* something happened since the last checkpoint */
     bool owes_best; /* the best checkpoint was lost with the last rank 0 */
     td__best_replica *best_replica;
@@ -178,8 +178,6 @@ uint32_t td__agreement_crc(const td__trainer *t);
 TD_NODISCARD td_status td__trainer_agree(td__trainer *t, int root);
 /* Begin with what rank 0 has. Collective. */
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
-/* The optimizer's steps, which rank 0 has read with a checkpoint. Collective. */
-TD_NODISCARD td_status td__replicas_tell_steps(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
 /* train_sync.c: run.sync, if there is none. */
@@ -215,7 +213,7 @@ bool td__train_changes(const td__trainer *t); /* the generation is to end */
 TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
 /* The same of a rank that has served a leader. */
 TD_NODISCARD td_status td__train_follow_end(td__trainer *t, td__train_result *out);
-/* generation.c: what a trainer does in a generation; its user is the trainer. */
+/* generation.c: what a trainer does in a generation. */
 extern const td__elastic_ops td__train_elastic_ops;
 void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */
 void td__train_close(td__trainer *t);     /* everything that knows the comm is dropped */
