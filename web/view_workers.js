@@ -43,6 +43,21 @@ function groupTable(jobs) {
       el('td', { 'data-label': 'time' }, jobTime(j))))));
 }
 
+function memberTable(members) {
+  if (!members.length) return panel(empty('No members.'));
+  const columns = ['Job', '#Member', 'Ranks', 'State', 'Tracker', 'Host', '#Waits'];
+  return panel(table({ rows: true }, columns, members.map((m) => el('tr', {},
+      el('td.name', {}, el('a', { href: `#/job/${m.job_id}` }, String(m.job_id))),
+      el('td.n', {}, String(m.member)),
+      el('td', { 'data-label': 'ranks' },
+        m.ranks > 1 ? `${m.rank} to ${m.rank + m.ranks - 1}` : String(m.rank)),
+      el('td', { 'data-label': 'state', title: m.message }, m.state),
+      el('td', { 'data-label': 'tracker' }, m.tracker),
+      el('td', { 'data-label': 'host' }, m.host),
+      el('td.n', {}, m.step_seconds > 0
+        ? `${number(Math.round(100 * m.wait_seconds / m.step_seconds))} %` : '')))));
+}
+
 // What the ranks of a job wait for; null where it does not say.
 async function waitsOf(job, signal) {
   const run = new Run();
@@ -61,7 +76,8 @@ export async function workersView(page) {
       get('/v1/workers', page.signal)]);
     top.replaceChildren(overview(stats), el('h2', {}, 'Capacity'), capacity(stats),
       el('h2', {}, 'Users'), userTable(who.users));
-    groups.replaceChildren(el('h2', {}, 'Running groups'), groupTable(running.jobs));
+    groups.replaceChildren(el('h2', {}, 'Running groups'), groupTable(running.jobs),
+      el('h2', {}, 'Members'), memberTable(who.members));
     const parts = [];
     for (const j of running.jobs.slice(0, MOST)) {
       const ranks = await waitsOf(j, page.signal);

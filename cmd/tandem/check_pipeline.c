@@ -128,11 +128,13 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
 {
     td__plan *plan = NULL;
     int *slots = NULL, batches = batches_of(s, shape), all = td__trainer_micro_batches(s->trainer);
-    td_device *device = td__params_device(td__trainer_params(s->trainer));
+    const td_params *ps = td__trainer_params(s->trainer);
+    td_device *device = td__params_device(ps);
     td__plan_end end = {.clips = s->opts.optim.clip_norm > 0,
                         .shares = s->opts.sync.zero > 0,
-                        .params = td_params_count(td__trainer_params(s->trainer)),
-                        .in_order = s->opts.sync.in_order != 0};
+                        .params = td_params_count(ps),
+                        .in_order = s->opts.sync.in_order != 0,
+                        .held = td__stage_holds_steps(c->elastic, ps)};
     end.direct =
         c->shared && td__direct_opens(device) &&
         td__pipeline_may_be_direct(shape, cut, td__device_host_reads(device),

@@ -15,21 +15,19 @@
 #include "launch/foreign/foreign.h"
 #include "mpi_program.h"
 
-/* Elastic ranks get their rank in each generation, by the agent, and not in their environment. */
-static void warn_elastic(const td__launch_opts *o, const char *program)
+/* Elastic ranks of a program that does not join as tandem train does: whenever there are to be
+ * others, all are started again, as a world of fixed ranks. */
+static int begin_worlds(const td__args *a, td__launch_opts *o)
 {
-    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
-    const char *shells[] = {"sh", "bash", "dash", "env", "taskset", "nice", "numactl"};
-
-    if (!o->most || !strncmp(name, "tandem", 6))
-        return;
-    for (int i = 0; i < TD_LEN(shells); i++) /* what they start is not known */
-        if (!strcmp(name, shells[i]))
-            return;
-    fprintf(stderr,
-            "tandem launch: %s gets no rank: elastic ranks join through Tandem, as tandem train "
-            "does, and find no RANK or WORLD_SIZE; for a program of another system give -n N\n",
-            program);
+    if (o->spares)
+        return td__usage_error(a, "--spares: programs that do not join as tandem train does are "
+                                  "started again in a new world, and have none");
+    o->least = o->min_ranks;
+    o->size = o->most;
+    o->restarts = o->crashes;
+    o->min_ranks = o->most = o->crashes = 0;
+    o->capped = false;
+    return 0;
 }
 
 /* The framework of the program: --framework, or the MPI library that it is linked with. Warns of an
@@ -38,24 +36,28 @@ static int find_framework(const td__args *a, const char *program, td__launch_opt
 {
     const char *asked = td__args_value(a, "framework");
     char library[64], names[64];
+    bool mpi = td__mpi_program(program, library, sizeof library);
 
     if (asked && strcmp(asked, "none") != 0) {
         if (!td__foreign_known(asked))
             return td__usage_error(a, "--framework: expected %s or none, found '%s'",
                                    td__foreign_names(names, sizeof names), asked);
-        if (o->most)
-            return td__usage_error(
-                a, "--framework %s: elastic ranks have no world of another system; give -n N",
-                asked);
         if (td__foreign_check(asked, o->http))
             return td__usage_error(a, "--framework %s: %s", asked, td_last_error());
         o->framework = asked;
-        return 0;
     }
-    if (!td__mpi_program(program, library, sizeof library)) {
-        warn_elastic(o, program);
-        return 0;
+    if (o->most && (asked || !td__program_joins(program))) {
+        int rc = begin_worlds(a, o);
+        if (rc)
+            return rc;
+        if (!asked)
+            fprintf(stderr,
+                    "tandem launch: %s does not join as tandem train does: whenever a rank fails "
+                    "or hosts come and go, all its ranks are started again in a new world\n",
+                    program);
     }
+    if (!mpi || o->framework)
+        return 0;
     const char *name = td__mpi_framework(library), *why = "";
     if (asked)
         why = "--framework is none";
@@ -102,8 +104,6 @@ static int run(const td__args *a)
     if (o.hosts_file && access(o.hosts_file, R_OK))
         return td__usage_error(a, "--hosts-file: cannot read %s: %s", o.hosts_file,
                                strerror(errno));
-    if (o.roles && o.most)
-        return td__usage_error(a, "--roles: elastic ranks have no roles; give -n N");
     if (grace && !td__parse_ms(grace, &o.grace_ms))
         return td__usage_error(
             a, "--grace: expected a time such as 5s or 200ms, up to 2000000s, found '%s'", grace);
@@ -124,6 +124,9 @@ static int run(const td__args *a)
     for (int i = 0; i < count; i++)
         argv[i] = td__args_at(a, i);
     rc = find_framework(a, argv[0], &o);
+    if (!rc && o.roles && o.most)
+        rc = td__usage_error(a, "--roles: elastic ranks that join as tandem train does have no "
+                                "roles; give -n N, or --framework for a program of another system");
     td_status st = rc ? TD_OK : td__launch_run(&o, argv, &exit_status);
     free(argv);
     return rc ? rc : st ? td__failure(a, st) : exit_status;
@@ -142,8 +145,8 @@ static const td__flag FLAGS[] = {
     {"tls", 0, NULL, "encrypt the connections between ranks", NULL},
     {"log-dir", 0, "DIR", "write rank-N.log there for each rank", "FILE"},
     {"framework", 0, "NAME",
-     "serve programs of this system: mpich, openmpi, horovod or none (by the program's "
-     "libraries)",
+     "whose program it is: mpich, openmpi, horovod, which are served, or none (by its "
+     "libraries); with -n 2:8 its ranks begin anew in each world",
      NULL},
     {"roles", 0, "NAME:N,...",
      "roles of the first ranks, such as chief:1,ps:2 for TensorFlow; the others are workers", NULL},
@@ -174,7 +177,9 @@ const td__command td__command_launch = {
         "all ranks (130); a second one at once.\n\n"
         "With -n 2:8 or --elastic a rank that fails is replaced, one that is silent for the lease "
         "is killed, hosts may be lost, and the job continues as long as the minimum number of "
-        "ranks is there. Programs must take part in this, as tandem train does.",
+        "ranks is there. Programs take part in this as tandem train does; of others (PyTorch's, "
+        "MPI's, and all with --framework) all ranks are ended and started again in a new world, "
+        "as under torchrun, when one fails or hosts come and go.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,16 +110,31 @@ static void hold_standard_fds(void)
         close(fd);
 }
 
+/* Has standard output taken all that was written? An error of an earlier write is known by its flag
+ * alone: a reader that went away, which is no failure, shows at the pipe. */
+static bool written(int *why)
+{
+    struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    bool earlier = ferror(stdout);
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !earlier)
+        return true;
+    *why = errno ? errno : EIO;
+    return *why == EPIPE || (poll(&end, 1, 0) == 1 && (end.revents & POLLERR));
+}
+
 int main(int argc, char **argv)
 {
+    int why;
+
     hold_standard_fds();
     td__explain_bus_errors();
     signal(SIGXFSZ, over_file_limit);
     signal(SIGCHLD, SIG_DFL); /* ignored by who started us: how a child ended would not be known */
     int rc = run(argc, argv);
-    errno = 0;
-    if (fflush(stdout) != 0 && errno != EPIPE && rc == TD_EXIT_OK) {
-        fprintf(stderr, "tandem: cannot write to standard output: %s\n", strerror(errno));
+    if (!written(&why) && rc == TD_EXIT_OK) {
+        fprintf(stderr, "tandem: cannot write to standard output: %s\n", strerror(why));
         return TD_EXIT_FAILED;
     }
     return rc;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "base/file.h"
 
 enum { MOST_PATH = 4096 };
@@ -112,4 +113,56 @@ const char *td__mpi_framework(const char *library)
 {
     bool mpich = strncmp(library, "libmpich", 8) == 0 || strcmp(library, "libmpi.so.12") == 0;
     return mpich ? "mpich" : "openmpi";
+}
+
+/* The name at the end of a path. */
+static bool is_shell(const char *path, size_t nbytes)
+{
+    static const char *const SHELLS[] = {"sh",  "bash",    "dash", "ksh",
+                                         "zsh", "taskset", "nice", "numactl"};
+    const char *slash = memrchr(path, '/', nbytes), *name = slash ? slash + 1 : path;
+    size_t n = nbytes - (size_t)(name - path);
+
+    for (size_t i = 0; i < sizeof SHELLS / sizeof SHELLS[0]; i++)
+        if (strlen(SHELLS[i]) == n && strncmp(name, SHELLS[i], n) == 0)
+            return true;
+    return false;
+}
+
+/* "#!/bin/sh -e", "#!/usr/bin/env bash" */
+static bool is_shell_script(const td__file_map *m)
+{
+    const char *text = (const char *)m->data, *end = text + m->nbytes;
+
+    if (m->nbytes < 3 || memcmp(text, "#!", 2) != 0)
+        return false;
+    for (text += 2; text < end && *text != '\n'; text++) {
+        const char *word = text;
+        while (text < end && *text != ' ' && *text != '\n')
+            text++;
+        if (is_shell(word, (size_t)(text - word)))
+            return true;
+        if (text == end || *text == '\n')
+            break;
+    }
+    return false;
+}
+
+bool td__program_joins(const char *program)
+{
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    const char *own = td__env_name(TD_ENV_AGENT); /* what a rank is told by */
+    char path[MOST_PATH];
+    td__file_map m;
+
+    if (strncmp(name, "tandem", 6) == 0 || strcmp(name, "env") == 0 || is_shell(name, strlen(name)))
+        return true;
+    if (strncmp(name, "python", 6) == 0) /* which may be a script that finds the right one */
+        return false;
+    if (!find_program(program, path) || td__file_map_open(&m, path))
+        return false;
+    bool joins = is_shell_script(&m) || memmem(m.data, m.nbytes, own, strlen(own)) ||
+                 memmem(m.data, m.nbytes, "libtandem.so", strlen("libtandem.so"));
+    td__file_map_close(&m);
+    return joins;
 }

@@ -13,4 +13,8 @@ bool td__mpi_program(const char *program, char *library, size_t nbytes);
 /* Which MPI such a library is of: "mpich", also for those with its ABI, or "openmpi". */
 const char *td__mpi_framework(const char *library);
 
+/* Do its ranks join elastic ones? That is so of `tandem`, of programs that hold Tandem's library,
+ * and may be so of shells, what these start being unknown. */
+bool td__program_joins(const char *program);
+
 #endif

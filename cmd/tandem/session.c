@@ -72,37 +72,76 @@ static td_status take_short(const td__args *a, short_flags *f)
     return TD_OK;
 }
 
-td_status td__args_job(td__session *s, const td__args *a, const char *path)
+/* All overrides of the job that the command line has: flags first, so that --set finds the sync
+ * rule's options. To be freed; they live as long as f and the arguments. */
+static td_status take_sets(const td__args *a, short_flags *f, const char ***out, int *n_out)
 {
     const char *const *given;
     int n = td__args_values(a, "set", &given);
-    const char **sets = td__calloc((size_t)n + MOST_SHORT, sizeof *sets);
-    short_flags f = {.n = 0};
 
-    if (!sets)
+    *out = td__calloc((size_t)n + MOST_SHORT, sizeof **out);
+    if (!*out)
         return TD_FAIL(TD_ENOMEM, "no memory for %d overrides", n);
-    td_status st = take_short(a, &f);
-    for (int i = 0; i < f.n; i++) /* first, so that --set finds the sync rule's options */
-        sets[i] = f.text[i];
+    for (int i = 0; i < f->n; i++)
+        (*out)[i] = f->text[i];
     if (n)
-        memcpy(sets + f.n, given, (size_t)n * sizeof *sets);
-    if (!st)
-        st = take_threads(s, td__args_value(a, "threads"));
+        memcpy(*out + f->n, given, (size_t)n * sizeof **out);
+    *n_out = n + f->n;
+    return TD_OK;
+}
+
+td_status td__args_job(td__session *s, const td__args *a, const char *path)
+{
+    const char **sets;
+    short_flags f = {.n = 0};
+    int n;
+
+    TD_TRY(take_short(a, &f));
+    TD_TRY(take_threads(s, td__args_value(a, "threads")));
     s->of_run = !td__args_at(a, 0); /* --resume, --replay */
-    if (!st)
-        st = td__session_job(s, path, sets, n + f.n);
+    TD_TRY(take_sets(a, &f, &sets, &n));
+    td_status st = td__session_job(s, path, sets, n);
     td__free(sets);
     return st;
 }
 
+/* Axes that --parallel does not name are not those of the run, which had its own ranks. */
+static td_status take_parallel(const td__args *a, short_flags *f)
+{
+    const char *parallel = td__args_value(a, "parallel");
+    td__rank_mesh mesh = {{0}};
+
+    if (!parallel)
+        return TD_OK;
+    if (td__auto_mesh_wanted(a))
+        return TD_FAIL(TD_EINVAL, "--parallel auto: not for a trained model; say how ranks divide "
+                                  "it, e.g. pipeline=4");
+    if (td__rank_mesh_parse(parallel, &mesh))
+        return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());
+    for (int x = 0; x < TD_AXES; x++) {
+        char size[16] = "1";
+        if (mesh.size[x])
+            snprintf(size, sizeof size, "%d", mesh.size[x]);
+        else if (x == TD_AXIS_DATA)
+            snprintf(size, sizeof size, "auto");
+        snprintf(f->text[f->n++], SHORT, "parallel.%s=%s", td__axis_name((td__axis)x), size);
+    }
+    return TD_OK;
+}
+
 td_status td__args_trained(td__session *s, const td__args *a, td__checkpoint_info *info)
 {
-    const char *const *sets;
-    int n = td__args_values(a, "set", &sets);
+    const char **sets;
+    short_flags f = {.n = 0};
+    int n;
 
+    TD_TRY(take_parallel(a, &f));
     TD_TRY(take_threads(s, td__args_value(a, "threads")));
-    return td__session_trained(s, td__args_at(a, 0), sets, n, td__args_value(a, "checkpoint"),
-                               info);
+    TD_TRY(take_sets(a, &f, &sets, &n));
+    td_status st =
+        td__session_trained(s, td__args_at(a, 0), sets, n, td__args_value(a, "checkpoint"), info);
+    td__free(sets);
+    return st;
 }
 
 td_status td__args_input(td__session *s, const td__args *a, char real[TD__PATH])

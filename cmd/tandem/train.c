@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/crew.h"
 #include "auto_mesh.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -210,7 +211,8 @@ static int already_finished(const td__training *t)
     return TD_EXIT_OK;
 }
 
-/* Does the run begin? Rank 0 decides; *rc is the exit status if it does not. */
+/* Does the run begin? Rank 0 decides, and all must be ready; *rc is the exit status if it does not.
+ */
 static bool begins(td__training *t, td_status st, int *rc)
 {
     td_comm *comm = t->run.session.comm;
@@ -231,7 +233,7 @@ static bool begins(td__training *t, td_status st, int *rc)
     if (!comm)
         return !leave;
     bool said = leave != 0;
-    st = td_broadcast(comm, &leave, 1, TD_I32, 0, NULL);
+    st = td_allreduce(comm, &leave, &leave, 1, TD_I32, TD_REDUCE_MAX, NULL);
     if (st && !said) /* another rank could not begin: rank 0 says why */
         *rc = td__training_failed(t, st);
     else if (leave)
@@ -265,7 +267,8 @@ static int start_elastic(td__training *t, int n)
     char cause[TD_LAUNCH_CAUSE] = "";
     int rc = td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers, more,
                            cause);
-    if (*cause && rc != TD_EXIT_INTERRUPTED)
+    bool refused = rc == TD_EXIT_USAGE && t->run.o.resume; /* it is as it was */
+    if (*cause && rc != TD_EXIT_INTERRUPTED && !refused)
         td__run_dir_failed(dir, cause);
     return rc;
 }
@@ -303,6 +306,28 @@ static td_status count_ranks(const td__training *t, int n, int *out)
     return !n && c->replay ? td__backup_sets_ranks(c->replay, out) : TD_OK;
 }
 
+static int run_as(const td__args *a, td_comm *comm, int start);
+
+static int as_thread(void *args, td_comm *comm)
+{
+    return run_as(args, comm, 0);
+}
+
+/* Ranks on the GPUs of this process; *n is 1: there are none to start. */
+static td_status count_crew(const td__training *t, int *n)
+{
+    td__world w;
+    *n = 1;
+    if (t->run.session.comm || td__args_has(t->args, "ranks") || td__world_from_env(&w) ||
+        w.size > 1 || w.elastic)
+        return TD_OK;
+    TD_TRY(td__crew_size(&t->run.session, n));
+    if (*n > 1 && t->run.session.opts.sync.servers)
+        return TD_FAIL(TD_EINVAL, "parallel.servers: not with ranks in one process "
+                                  "(parallel.devices, mirrored): start ranks with -n");
+    return TD_OK;
+}
+
 /* A job that is wrong is said to be so once, not by every rank. n: of -n; 0: it was not given. */
 static int start_loaded(td__training *t, int n)
 {
@@ -311,15 +336,20 @@ static int start_loaded(td__training *t, int n)
     const char *more[] = {flag, NULL};
     bool chosen = td__auto_mesh_wanted(t->args);
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
-    td_status st = count_ranks(t, n, &n);
+    int crew = 1, rc = 0;
+    td_status st = count_crew(t, &crew);
 
+    if (!st)
+        st = count_ranks(t, crew > 1 ? crew : n, &n);
     if (!st && elastic)
         st = td__job_run_check_elastic(&t->run);
     if (!st && elastic)
         st = td__launch_check(&launch);
-    if (!st && chosen && (elastic || td__args_has(t->args, "faults-sweep")))
+    if (!st && chosen && (elastic || crew > 1 || td__args_has(t->args, "faults-sweep")))
         st = TD_FAIL(TD_EINVAL, "--parallel auto: not with %s: name the axes (data=2,pipeline=2)",
-                     elastic ? "elastic ranks" : "--faults-sweep");
+                     elastic    ? "elastic ranks"
+                     : crew > 1 ? "ranks in one process"
+                                : "--faults-sweep");
     if (!st && chosen) {
         td__auto_mesh best;
         st = td__auto_mesh_find(t->args, t->job_path, n, &best);
@@ -345,6 +375,10 @@ static int start_loaded(td__training *t, int n)
         return td__faults_sweep(t->args, t->job_path, n);
     if (elastic)
         return start_elastic(t, n);
+    if (crew > 1) {
+        st = td__crew_run(&t->run.session, crew, as_thread, (void *)t->args, &rc);
+        return st ? td__failure(t->args, st) : rc;
+    }
     return td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers,
                          chosen ? more : NULL, NULL);
 }
@@ -355,15 +389,18 @@ static int start_ranks(td__training *t, int n)
     return st ? td__failure(t->args, st) : start_loaded(t, n);
 }
 
-/* Is this process to start the ranks of a job with parameter servers, or those of the run that is
- * replayed, which -n does not give? */
+/* Is this process to start the ranks of a job with parameter servers, those of the run that is
+ * replayed, which -n does not give, or one on each of its GPUs? */
 static bool starts_ranks(const td__training *t)
 {
     const td__sync_config *c = &t->run.session.opts.sync;
     td__world w;
     int ranks = 1;
-    if (td__world_from_env(&w) || w.size > 1 || w.elastic)
+    if (t->run.session.comm || td__world_from_env(&w) || w.size > 1 || w.elastic)
         return false;
+    if (count_crew(t, &ranks) || ranks > 1) /* start_loaded says what is wrong */
+        return true;
+    ranks = 1;
     if (c->servers || !c->replay || td__args_has(t->args, "ranks"))
         return c->servers > 0;
     return !td__backup_sets_ranks(c->replay, &ranks) && ranks > 1;
@@ -377,17 +414,19 @@ static int train(td__training *t)
 
     if (!st && starts_ranks(t))
         return start_loaded(t, td__args_has(t->args, "ranks"));
-    if (!st && td__args_count(t->args) > 0) /* the run's copy of the job is not warned of */
+    bool tells = !r->session.comm || td_comm_rank(r->session.comm) == 0;
+    if (!st && tells && td__args_count(t->args) > 0) /* the run's copy is not warned of */
         td__session_warn_renamed(r->session.job);
     if (!st)
         st = td__job_run_prepare(r);
-    if (!st)
-        st = td__job_run_open(r);
-    if (!st)
-        st = td__training_send_shards(t);
     if (r->session.members)
         return st ? td__failure(t->args, st) : run_elastic(t);
-    if (!begins(t, st, &rc)) {
+    bool ready = begins(t, st, &rc);
+    if (ready)
+        st = td__job_run_open(r);
+    if (ready && !st)
+        st = td__training_send_shards(t);
+    if (!ready || !begins(t, st, &rc)) {
         if (st)
             td__job_run_take_back(r);
         return rc;
@@ -409,18 +448,18 @@ static int train(td__training *t)
     return rc;
 }
 
-static int run(const td__args *a)
+/* comm: of a rank that is a thread; NULL: the environment says what this process is. start: ranks
+ * to start (-n); 0: this is one. */
+static int run_as(const td__args *a, td_comm *comm, int start)
 {
-    int ranks, rc;
-    bool start = td__ranks_wanted(a, &ranks, &rc);
-
-    if (rc)
-        return rc;
+    int rc;
     td__training *t = td__calloc(1, sizeof *t);
     if (!t)
         return td__failure(a, TD_ENOMEM);
     t->args = a;
     t->run.lock = -1;
+    t->run.session.comm = comm;
+    t->run.session.borrowed = comm != NULL;
     td_status st = td__training_fetch(t);
     if (st) {
         td__free(t);
@@ -441,7 +480,7 @@ static int run(const td__args *a)
         rc =
             td__usage_error(a, "--faults-sweep: the number of ranks is missing: give -n 2 or more");
     else
-        rc = start ? start_ranks(t, ranks) : train(t);
+        rc = start ? start_ranks(t, start) : train(t);
     td__training_sent_shards(t, rc);
     rc = td__training_uploaded(t, rc);
     td__hooks_end(&t->hooks, rc);
@@ -449,6 +488,14 @@ static int run(const td__args *a)
     td__job_run_fini(&t->run);
     td__free(t);
     return rc;
+}
+
+static int run(const td__args *a)
+{
+    int ranks, rc;
+    bool start = td__ranks_wanted(a, &ranks, &rc);
+
+    return rc ? rc : run_as(a, NULL, start ? ranks : 0);
 }
 
 static const td__flag FLAGS[] = {

@@ -159,7 +159,8 @@ typedef struct td_job_opts {
 TD_NODISCARD TD_API td_status td_trainer_from_job(const td_job *j, const td_job_opts *opts,
                                                   td_trainer **out);
 /* A trained model: a run's directory, a checkpoint's, or a job file, whose newest run is meant;
- * checkpoint is "latest" (NULL), "best" or "step-N". Not for fit. */
+ * checkpoint is "latest" (NULL), "best" or "step-N". Not for fit. Ranks with opts->comm have the
+ * parts of the model that the job's mesh gives them, and evaluate and predict together. */
 TD_NODISCARD TD_API td_status td_trainer_from_run(const char *path, const char *checkpoint,
                                                   const td_job_opts *opts, td_trainer **out);
 /* "train", "valid" or "test" of a trainer's data; NULL: test, or valid where there is no test part.

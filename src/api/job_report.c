@@ -95,6 +95,8 @@ void td__job_run_failed(td__job_run *r, const char *why)
 {
     td__report_opts o;
 
+    if (!r->begun)
+        return;
     td__run_dir_failed(r->dir, why);
     if (!r->live || fill(r, &o))
         return;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/crew.h"
 #include "base/alloc.h"
 #include "base/config.h"
 #include "base/deadline.h"
@@ -54,8 +55,6 @@ static td_status find_run(td__job_run *r)
             return TD_OK;
     }
     TD_TRY(lock_run(r, LOCK_MS));
-    td__run_dir_sweep(r->dir);
-    td__run_dir_failed(r->dir, NULL);
     return td__run_past_check(s->job, r->dir, &r->past);
 }
 
@@ -86,38 +85,70 @@ static td_status make_run(td__job_run *r)
     return TD_OK;
 }
 
-static ssize_t into_file(void *file, const char *text, size_t nbytes)
+static ssize_t into_text(void *text, const char *some, size_t nbytes)
 {
-    td__file_out_write(file, text, nbytes);
+    td__text_append(text, some, nbytes);
     return (ssize_t)nbytes;
 }
 
+static td_status job_as_text(const td__job *job, td__text *out)
+{
+    FILE *f = fopencookie(out, "w", (cookie_io_functions_t){.write = into_text});
+    td_status st = f ? td__job_write(job, f) : TD_OK;
+
+    if ((!f || fclose(f) != 0) && !st)
+        st = TD_FAIL(TD_ENOMEM, "no memory to write the job");
+    return st ? st : td__text_status(out);
+}
+
+static bool is_text_of(const char *path, const td__text *text)
+{
+    td__file_map map;
+
+    if (access(path, F_OK) != 0 || td__file_map_open(&map, path))
+        return false;
+    bool same = map.nbytes == text->used && !memcmp(map.data, text->data, text->used);
+    td__file_map_close(&map);
+    return same;
+}
+
+/* job.yaml, unless that is what it says already. */
 static td_status write_job(td__job_run *r)
 {
     char path[TD__PATH];
+    td__text text = {0};
     td__file_out out;
 
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", path));
-    TD_TRY(td__file_out_open(&out, path));
-    FILE *f = fopencookie(&out, "w", (cookie_io_functions_t){.write = into_file});
-    td_status st = f ? td__job_write(r->session.job, f) : TD_OK;
-    if ((!f || fclose(f) != 0) && !st)
-        st = TD_FAIL(TD_ENOMEM, "%s: no memory to write the job", path);
-    if (st) {
-        td__file_out_abandon(&out);
-        return st;
+    td_status st = job_as_text(r->session.job, &text);
+    if (!st && !is_text_of(path, &text)) {
+        st = td__file_out_open(&out, path);
+        if (!st) {
+            td__file_out_write(&out, text.data, text.used);
+            st = td__file_out_commit(&out);
+        }
     }
-    return td__file_out_commit(&out);
+    td__text_fini(&text);
+    r->begun |= !st;
+    return st;
+}
+
+/* The run goes on: before this, nothing in its directory changes. */
+static td_status accept_run(td__job_run *r)
+{
+    td__run_dir_sweep(r->dir);
+    td__run_dir_failed(r->dir, NULL);
+    return write_job(r); /* it may be longer now */
 }
 
 td_status td__job_run_offer(td__job_run *r)
 {
-    if (r->o.resume)
+    if (r->o.resume) {
         TD_TRY(find_run(r));
-    else
+    } else {
         TD_TRY(make_run(r));
-    if (!r->past.finished)
         TD_TRY(write_job(r));
+    }
     if (r->lock >= 0)
         close(r->lock); /* the ranks take it, each of them */
     r->lock = -1;
@@ -194,7 +225,7 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
     td__job_run *r = user;
     td__members *m = r->session.members;
 
-    td__run_dir_sweep(r->dir);
+    TD_TRY(accept_run(r));
     TD_TRY(td__metrics_file_take_over(r->dir, step, valid, told_step, told_valid, &r->metrics));
     m->ops->run_dir(m, r->dir);
     return observe(r, trainer, step, true);
@@ -376,7 +407,6 @@ static td_status prepare_lead(td__job_run *r)
     if (r->o.resume) {
         TD_TRY(td__trainer_resume(s->trainer, &found));
         r->from_step = found ? td__trainer_step(s->trainer) : 0;
-        TD_TRY(write_job(r)); /* it may be longer now */
     }
     return TD_OK;
 }
@@ -455,6 +485,7 @@ td_status td__job_run_prepare(td__job_run *r)
     td__session *s = &r->session;
 
     TD_TRY(td__session_join(s));
+    TD_TRY(td__crew_check(s));
     TD_TRY(td__job_run_check_from(r));
     TD_TRY(td__job_run_lower(r));
     if (s->members)
@@ -497,6 +528,8 @@ td_status td__job_run_open(td__job_run *r)
                        "with the service (TD_SERVICE)");
     if (!td__job_run_leads(r))
         return watch(r, r->session.trainer, false);
+    if (r->o.resume)
+        TD_TRY(accept_run(r));
     if (!r->o.no_dir)
         TD_TRY(td__metrics_file_create(r->dir, r->from_step, &r->metrics));
     return observe(r, r->session.trainer, r->from_step, false);

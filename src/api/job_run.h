@@ -3,7 +3,8 @@
  * both this; what differs is who is told (hooks).
  *
  * Order: everything that can be wrong with the job, its data and its model is found before the
- * run's directory is made; if nothing comes of it, an empty directory is taken away again.
+ * run's directory is made; if nothing comes of it, an empty directory is taken away again. The
+ * directory of a run that is to go on stays as it is until all ranks can go on with it.
  *
  * Rank 0 has the run's directory and says whether the run begins. Elastic ranks come and go, so
  * the process that starts them makes the directory (td__job_run_offer), and every rank is told
@@ -52,8 +53,9 @@ struct td__job_run {
     char again[TD__PATH]; /* the run that was under way when ranks were started again */
     int lock;             /* of the directory; -1: not yet */
     bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
-    td__train_lead lead;  /* of elastic ranks */
-    bool concluded;       /* as rank 0 of elastic ranks */
+    bool begun; /* it is new, or was accepted to go on: before, its directory stays as it is */
+    td__train_lead lead; /* of elastic ranks */
+    bool concluded;      /* as rank 0 of elastic ranks */
     uint64_t from_step;
     td__observer *watcher, *metrics, *tensorboard, *trace, *live;
     char *job_text; /* of job.yaml, for the report; NULL: not read yet */
@@ -102,7 +104,8 @@ TD_NODISCARD td_status td__job_run_conclude(td__job_run *r, const atomic_int *st
 TD_NODISCARD td_status td__job_run_live(td__job_run *r, td__trainer *trainer);
 /* The report of a run that is over. */
 TD_NODISCARD td_status td__job_run_report(td__job_run *r);
-/* The run has failed: its directory says why (failed.txt), and so does its report. */
+/* The run has failed: its directory says why (failed.txt), and so does its report; but not where it
+ * was not accepted to go on. */
 void td__job_run_failed(td__job_run *r, const char *why);
 void td__job_run_fini(td__job_run *r);
 

@@ -74,7 +74,8 @@ static void show(td_trainer *t)
     memcpy(t->model.fields, fields, (size_t)t->model.n_fields * sizeof *fields);
 }
 
-/* Does the run begin? Rank 0 decides for all; a rank that cannot tells the others why. */
+/* Does the run begin? Rank 0 decides for all, and all must be ready; a rank that cannot tells the
+ * others why. */
 static td_status begin(td_comm *comm, td_status st)
 {
     int32_t code = (int32_t)st;
@@ -87,7 +88,7 @@ static td_status begin(td_comm *comm, td_status st)
         td_comm_abort(comm, text);
         return TD_FAIL(st, "%s", text);
     }
-    td_status told = td_broadcast(comm, &code, 1, TD_I32, 0, NULL);
+    td_status told = td_allreduce(comm, &code, &code, 1, TD_I32, TD_REDUCE_MAX, NULL);
     if (st)
         return TD_FAIL(st, "%s", text);
     TD_TRY(told);

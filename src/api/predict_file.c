@@ -317,3 +317,17 @@ td_status td__predict_file_write(td__trainer *t, td__dataset *d, const td__field
     td__text_fini(&p.text);
     return st;
 }
+
+static td_status drop_rows(void *user, int64_t first, int64_t rows, const void *output,
+                           size_t row_nbytes)
+{
+    (void)user, (void)first, (void)rows, (void)output, (void)row_nbytes;
+    return TD_OK;
+}
+
+td_status td__predict_file_help(td__trainer *t, td__dataset *d)
+{
+    td_dtype dtype;
+    td_shape row;
+    return td__trainer_predict(t, d, drop_rows, NULL, &dtype, &row);
+}

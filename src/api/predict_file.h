@@ -22,5 +22,7 @@ TD_NODISCARD td_status td__predict_file_check(const char *path);
 TD_NODISCARD td_status td__predict_file_write(td__trainer *t, td__dataset *d,
                                               const td__field *fields, int n_fields,
                                               const char *path);
+/* Of a rank that writes none: where ranks hold parts of the params, each brings its own. */
+TD_NODISCARD td_status td__predict_file_help(td__trainer *t, td__dataset *d);
 
 #endif

@@ -229,7 +229,8 @@ td_status td__session_check_elastic(const td__session *s)
 static td_status scale_by_ranks(td__session *s)
 {
     td__train_opts *o = &s->opts;
-    int ranks = td__sync_replicas(&o->sync, s->comm ? td_comm_size(s->comm) : 1);
+    bool several = s->comm && !o->untrained;
+    int ranks = td__sync_replicas(&o->sync, several ? td_comm_size(s->comm) : 1);
 
     if ((!o->batch_per_rank && !o->scale_lr) || s->scaled)
         return TD_OK;
@@ -288,7 +289,7 @@ td_status td__session_check_tensor(td__session *s)
     td_graph *g;
     if (!td__sync_division_of(&s->opts.sync).pieces && !s->opts.sync.sequence)
         return TD_OK;
-    if (td__session_data(s))
+    if (!s->data && td__session_data(s))
         return TD_OK; /* the ranks say what is wrong with it, or have it */
     TD_TRY(td_graph_create(&g));
     td_status st = try_cut(s, g);
@@ -424,11 +425,11 @@ static td_status load_weights(td__session *s, const char *run, const char *which
 {
     bool named = which && strncmp(which, "step-", 5) == 0;
     td__deadline until = td__deadline_in_ms(PATIENCE_MS);
-    td_status st = td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
+    td_status st = td__trainer_load_checkpoint(s->trainer, info);
 
-    while (st && !named && is_gone(info) && !td__deadline_passed(until)) {
+    while (st && !s->comm && !named && is_gone(info) && !td__deadline_passed(until)) {
         TD_TRY(td__session_checkpoint(run, which, info));
-        st = td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
+        st = td__trainer_load_checkpoint(s->trainer, info);
     }
     return st;
 }
@@ -453,7 +454,56 @@ static td_status read_tables(td__session *s, const td__checkpoint_info *info)
     return td__ps_tables_read(&x, slash ? dir : ".", info->state.step, &s->tables);
 }
 
-td_status td__session_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
+/* What concerns the training alone is left out. */
+static void divide_to_use(const td__session *s, td__train_opts *o)
+{
+    td__sync_to_use(&o->sync);
+    o->verify = 0;
+    o->threads = s->threads;
+    o->optim = (td_optim_opts){.name = "sgd", .lr = 1};
+}
+
+/* Can so many ranks use the model together? */
+static td_status check_use(const td__session *s, int ranks)
+{
+    td__train_opts o = s->opts;
+    td__sync_world w = {.ranks = ranks, .starts = true};
+
+    divide_to_use(s, &o);
+    if (ranks > 1 && td__job_has_tables(s->job))
+        return TD_FAIL(TD_EINVAL, "rows of tables on servers are read by one rank: leave -n out");
+    if (ranks > 1 && td__sync_division_of(&o.sync).ranks < 2 && o.sync.zero < 3)
+        return TD_FAIL(TD_EINVAL,
+                       "%d ranks would have the whole model each: say how they divide it, "
+                       "--parallel pipeline=%d or tensor=%d, or leave -n out",
+                       ranks, ranks, ranks);
+    return td__train_check(&o, &w);
+}
+
+static td_status join_to_use(td__session *s)
+{
+    if (s->joins)
+        TD_TRY(td__session_join(s));
+    if (s->members)
+        return TD_FAIL(TD_EINVAL, "a trained model is used by ranks of a fixed number, not by "
+                                  "elastic ones");
+    if (s->joins && (s->comm || s->starts))
+        TD_TRY(check_use(s, s->comm ? td_comm_size(s->comm) : s->starts));
+    if (s->comm || s->starts > 1)
+        divide_to_use(s, &s->opts);
+    return s->comm ? td__session_agree(s) : TD_OK;
+}
+
+/* All use the checkpoint that rank 0 has found: a run that goes on writes others meanwhile. */
+static td_status find_checkpoint(td__session *s, const char *from, const char *which,
+                                 td__checkpoint_info *info)
+{
+    if (!s->comm || td_comm_rank(s->comm) == 0)
+        TD_TRY(td__session_checkpoint(from, which, info));
+    return s->comm ? td_broadcast(s->comm, info, sizeof *info, TD_U8, 0, NULL) : TD_OK;
+}
+
+static td_status open_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
                               const char *which, td__checkpoint_info *info)
 {
     place at;
@@ -462,18 +512,36 @@ td_status td__session_trained(td__session *s, const char *path, const char *cons
     TD_TRY(find_place(path, &at));
     s->of_run = *at.run != 0;
     TD_TRY(td__session_job(s, at.job, sets, n_sets));
+    TD_TRY(join_to_use(s));
     TD_TRY(find_run(s, &at, run));
     /* A checkpoint that is named by its own directory is the one that is meant. */
     bool own = *at.run && strcmp(at.run, path) != 0 && !which;
-    TD_TRY(td__session_checkpoint(own ? path : run, which, info));
+    TD_TRY(find_checkpoint(s, own ? path : run, which, info));
     TD_TRY(open_trained_data(s, info, run));
     s->opts.checkpoint_dir = NULL;
     s->opts.blank = s->opts.untrained = true;
     TD_TRY(td__session_trainer(s));
-    if (s->elsewhere)
+    if (s->elsewhere || s->starts > 1)
         return TD_OK;
     TD_TRY(load_weights(s, own ? path : run, which, info));
     return read_tables(s, info);
+}
+
+td_status td__session_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
+                              const char *which, td__checkpoint_info *info)
+{
+    return td__session_told(s, open_trained(s, path, sets, n_sets, which, info));
+}
+
+td_status td__session_told(const td__session *s, td_status st)
+{
+    char text[512];
+
+    if (!st || !s->comm)
+        return st;
+    snprintf(text, sizeof text, "%s", td_last_error());
+    td_comm_abort(s->comm, text);
+    return TD_FAIL(st, "%s", text);
 }
 
 td_status td__session_part(const td__session *s, const char *name, td__part *part,

@@ -33,6 +33,9 @@ typedef struct td__session {
     char digest[65];       /* of the job */
     const char *input;     /* new samples in the place of the test part; NULL: none */
     bool input_labelled;   /* they must have labels */
+    bool joins; /* of a trained model: the ranks that the environment tells of use it together */
+    int starts; /* of one: so many ranks are to be started for it, which is checked, nothing loaded;
+                   1: can one be enough? */
     bool elsewhere;   /* of a trained model: its weights are used where they are, none loaded */
     bool sample_only; /* of a trained model: no data but one sample to fill in, its test part */
     td_dataset *given[TD_PART_COUNT]; /* of data.source: memory; own references, NULL: none */
@@ -79,10 +82,14 @@ TD_NODISCARD td_status td__session_agree(const td__session *s);
 int td__session_rank(const td__session *s);
 
 /* A session on a trained model: that of a run's directory, of a checkpoint's, or of a job file, at
- * `path`; overrides; and which checkpoint: as below. */
+ * `path`; overrides; and which checkpoint: as below. Ranks with a comm have the parts of it that the
+ * job's mesh gives them, and the checkpoint that rank 0 has found; a failure of one of them is told
+ * the others. Collective then. */
 TD_NODISCARD td_status td__session_trained(td__session *s, const char *path,
                                            const char *const *sets, int n_sets, const char *which,
                                            td__checkpoint_info *info);
+/* What failed with st, if anything did, is told the other ranks, who wait no longer. Returns st. */
+td_status td__session_told(const td__session *s, td_status st);
 /* A checkpoint of a run: "latest" (NULL), "best", or "step-N" with or without zeros. */
 TD_NODISCARD td_status td__session_checkpoint(const char *run, const char *which,
                                               td__checkpoint_info *info);

@@ -220,14 +220,6 @@ td_status td_trainer_predict(td_trainer *t, td_dataset *d, float *out, size_t co
     return td__trainer_predict(t->trainer, d->samples, take_rows, &p, &p.dtype, &p.row);
 }
 
-/* Of a rank that helps another one to predict. */
-static td_status drop_rows(void *user, int64_t first, int64_t rows, const void *output,
-                           size_t row_nbytes)
-{
-    (void)user, (void)first, (void)rows, (void)output, (void)row_nbytes;
-    return TD_OK;
-}
-
 td_status td_trainer_predict_file(td_trainer *t, td_dataset *d, const char *path)
 {
     TD_TRY(td__predict_file_check(path));
@@ -238,8 +230,7 @@ td_status td_trainer_predict_file(td_trainer *t, td_dataset *d, const char *path
         st = td__predict_file_write(t->trainer, d->samples, t->model.fields, t->model.n_fields,
                                     path);
     else if (t->split) /* each brings its part of the weights */
-        st = td__trainer_predict(t->trainer, d->samples, drop_rows, NULL, &(td_dtype){0},
-                                 &(td_shape){0});
+        st = td__predict_file_help(t->trainer, d->samples);
     return share_status(t, st);
 }
 

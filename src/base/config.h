@@ -26,11 +26,13 @@
     X(PROC, "TANDEM_PROC", "number of this process among those of its launch")              \
     X(RESUME, "TANDEM_RESUME", "run to continue with; set where ranks are started again")   \
     X(ENGINE, "TANDEM_ENGINE", "who carries out collectives: native, mpi")                  \
+    X(NCCL, "TANDEM_NCCL", "library to load instead of libnccl.so.2; none: do without")     \
     X(TRANSPORT, "TANDEM_TRANSPORT", "how bytes move between ranks: shm, tcp")              \
     X(ALGO, "TANDEM_ALGO", "algorithm of collectives that name none")                       \
     X(MODULES, "TANDEM_MODULES", "folder of the MPI modules")                               \
     X(CUDA_DRIVER, "TANDEM_CUDA_DRIVER", "library to load instead of libcuda.so.1")         \
     X(CUDA_LIBS, "TANDEM_CUDA_LIBS", "folders of cuBLASLt and cuDNN, with : between; none") \
+    X(CUDA_SPLIT, "TANDEM_CUDA_SPLIT", "each GPU counts as so many; for tests")             \
     X(CUDA_TUNE, "TANDEM_CUDA_TUNE", "file for timed products: cublaslt_choose.c")          \
     X(CUDA_WAIT, "TANDEM_CUDA_WAIT", "1: one kernel at a time; failures name the node")     \
     X(CUDA_BRANCHES, "TANDEM_CUDA_BRANCHES", "weight gradients beside others: none, all")   \

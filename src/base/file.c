@@ -50,7 +50,8 @@ static td_status copy_file(td__file_map *m, int fd, size_t nbytes, const char *p
     return st;
 }
 
-td_status td__file_map_open(td__file_map *m, const char *path)
+/* Files of at most `most` bytes are copied. */
+static td_status open_map(td__file_map *m, const char *path, size_t most)
 {
     struct stat info;
     td_status st = TD_OK;
@@ -64,11 +65,21 @@ td_status td__file_map_open(td__file_map *m, const char *path)
     } else if (!S_ISREG(info.st_mode)) {
         st = TD_FAIL(TD_EIO, "%s: not a regular file", path);
     } else if (info.st_size > 0) {
-        st = (size_t)info.st_size > SMALL ? map_file(m, fd, (size_t)info.st_size, path)
-                                          : copy_file(m, fd, (size_t)info.st_size, path);
+        st = (size_t)info.st_size > most ? map_file(m, fd, (size_t)info.st_size, path)
+                                         : copy_file(m, fd, (size_t)info.st_size, path);
     }
     close(fd);
     return st;
+}
+
+td_status td__file_map_open(td__file_map *m, const char *path)
+{
+    return open_map(m, path, SMALL);
+}
+
+td_status td__file_map_copy(td__file_map *m, const char *path)
+{
+    return open_map(m, path, SIZE_MAX);
 }
 
 void td__file_map_close(td__file_map *m)
@@ -221,5 +232,33 @@ td_status td__file_save(const char *path, const void *data, size_t nbytes)
 
     TD_TRY(td__file_out_open(&f, path));
     td__file_out_write(&f, data, nbytes);
+    return td__file_out_commit(&f);
+}
+
+td_status td__file_copy_fd(int fd, const char *name, const char *to, td__sha256 *hash)
+{
+    struct stat info;
+    uint8_t piece[BUFFER];
+    uint64_t at = 0;
+    td__file_out f;
+
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return TD_FAIL(TD_EIO, "%s: not a regular file", name);
+    TD_TRY(td__file_out_open(&f, to));
+    while (at < (uint64_t)info.st_size) {
+        uint64_t left = (uint64_t)info.st_size - at;
+        ssize_t n = pread(fd, piece, left < sizeof piece ? (size_t)left : sizeof piece, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            td__file_out_abandon(&f);
+            return TD_FAIL(TD_EIO, "%s: %s", name,
+                           n ? strerror(errno) : "it became shorter while it was copied");
+        }
+        td__file_out_write(&f, piece, (size_t)n);
+        if (hash)
+            td__sha256_update(hash, piece, (size_t)n);
+        at += (uint64_t)n;
+    }
     return td__file_out_commit(&f);
 }

@@ -3,6 +3,7 @@
 #ifndef TD_BASE_FILE_H
 #define TD_BASE_FILE_H
 
+#include "base/sha256.h"
 #include "tandem/status.h"
 
 /* A regular file, read-only. Small ones are copied: lists of hosts, logs and the like are edited
@@ -16,6 +17,9 @@ typedef struct td__file_map {
 } td__file_map;
 
 TD_NODISCARD td_status td__file_map_open(td__file_map *m, const char *path);
+/* The same, always copied: for files that programs of others may cut while they are read, by a
+ * process that is not to die of it. */
+TD_NODISCARD td_status td__file_map_copy(td__file_map *m, const char *path);
 void td__file_map_close(td__file_map *m); /* a zeroed struct is allowed */
 /* Bytes [begin, begin + nbytes) will not be read again soon: they need no memory of ours. */
 void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes);
@@ -47,5 +51,8 @@ TD_NODISCARD td_status td__file_out_commit(td__file_out *f);
 void td__file_out_abandon(td__file_out *f); /* instead of commit; removes the temporary file */
 /* A whole file at once. */
 TD_NODISCARD td_status td__file_save(const char *path, const void *data, size_t nbytes);
+/* A copy of a regular file that is open; `to` is whole or as it was. hash (may be NULL): of what is
+ * copied. TD_EIO also if somebody cuts the file meanwhile; `name` is for the text of errors. */
+TD_NODISCARD td_status td__file_copy_fd(int fd, const char *name, const char *to, td__sha256 *hash);
 
 #endif

@@ -3,7 +3,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sha256.h"
 
+#include <errno.h>
 #include <openssl/evp.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 
@@ -57,4 +60,31 @@ void td__sha256_hex(const uint8_t digest[TD_SHA256_BYTES], char hex[TD_SHA256_HE
         hex[2 * i + 1] = DIGITS[digest[i] & 15];
     }
     hex[TD_SHA256_HEX - 1] = 0;
+}
+
+td_status td__sha256_fd(int fd, uint64_t begin, uint64_t nbytes, const char *path,
+                        char hex[TD_SHA256_HEX])
+{
+    uint8_t digest[TD_SHA256_BYTES];
+    char block[1 << 16];
+    td__sha256 h;
+
+    TD_TRY(td__sha256_init(&h));
+    for (uint64_t done = 0; done < nbytes;) {
+        uint64_t left = nbytes - done;
+        ssize_t got = pread(fd, block, left < sizeof block ? (size_t)left : sizeof block,
+                            (off_t)(begin + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            td__sha256_fini(&h);
+            return TD_FAIL(TD_EIO, "%s: cannot read it: %s", path,
+                           got < 0 ? strerror(errno) : "it became shorter");
+        }
+        td__sha256_update(&h, block, (size_t)got);
+        done += (uint64_t)got;
+    }
+    td__sha256_final(&h, digest);
+    td__sha256_hex(digest, hex);
+    return TD_OK;
 }

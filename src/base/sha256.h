@@ -24,4 +24,8 @@ TD_NODISCARD td_status td__sha256_of(const void *data, size_t nbytes,
 /* Lower-case hexadecimal digits. */
 void td__sha256_hex(const uint8_t digest[TD_SHA256_BYTES], char hex[TD_SHA256_HEX]);
 
+/* sha256 of bytes [begin, begin + nbytes) of a file, in hexadecimal digits; `path` for errors. */
+TD_NODISCARD td_status td__sha256_fd(int fd, uint64_t begin, uint64_t nbytes, const char *path,
+                                     char hex[TD_SHA256_HEX]);
+
 #endif

@@ -142,7 +142,7 @@ TD_NODISCARD td_status td__checkpoint_read_blocks(const td__checkpoint_info *inf
                                                   td__block_copies *out);
 
 /* The same tensor by tensor, for blocks that are not in one piece. Everything is checked by open,
- * which also sets the optimizer's steps; ps and o are borrowed. */
+ * which also sets the optimizer's steps; ps and o are borrowed, o may be NULL. */
 typedef struct td__checkpoint_reader td__checkpoint_reader;
 TD_NODISCARD td_status td__checkpoint_open(const td__checkpoint_info *info, const td_params *ps,
                                            td_optimizer *o, td__checkpoint_reader **out);

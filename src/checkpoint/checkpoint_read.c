@@ -415,9 +415,12 @@ static td_status open_files(const td__checkpoint_info *info, td_optimizer *o,
     TD_TRY(verify(info->path, &m));
     TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_MODEL), model));
     TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_OPTIMIZER), r->path));
-    TD_TRY(check_optimizer(&m, r->path, o));
+    if (o)
+        TD_TRY(check_optimizer(&m, r->path, o));
     TD_TRY(td_safetensors_open(model, &r->model));
     TD_TRY(td__params_check_file(r->ps, r->model, model));
+    if (!o)
+        return TD_OK;
     TD_TRY(td_safetensors_open(r->path, &r->optimizer));
     TD_TRY(walk_optimizer(r->optimizer, r->path, r->ps, o, false));
     td_optimizer_set_steps(o, m.optimizer_steps);

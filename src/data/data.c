@@ -9,7 +9,6 @@
 #include "data/data.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@
 #include "data/cache.h"
 #include "data/fit_json.h"
 #include "data/data_impl.h"
-#include "data/permute.h"
+#include "data/split.h"
 
 const char *td__part_name(td__part part)
 {
@@ -68,137 +67,42 @@ static void push(td__data *d, td__part part, td__dataset *top)
     d->part[part] = top;
 }
 
-/* How many samples a fraction is: at least one, as somebody asked for the part. */
-static int64_t fraction_of(int64_t n, double fraction)
+/* How parts without a file are cut from train, as the options say. */
+static td__split split_of(const td__data_opts *o)
 {
-    int64_t k = (int64_t)llround((double)n * fraction);
-    return fraction > 0 && k == 0 ? 1 : k;
-}
-
-/* How the samples of a file are cut in parts. */
-typedef struct cut {
-    int64_t want[TD_PART_COUNT];
-    bool in_order; /* parts are ranges, train first, `gap` samples apart */
-    int64_t gap, folds, fold;
-    uint64_t seed;
-} cut;
-
-/* Fold k of n samples: the first n % folds have one more, as scikit-learn's KFold. */
-static int64_t fold_begin(const cut *c, int64_t n, int64_t k)
-{
-    int64_t more = n % c->folds;
-    return n / c->folds * k + (k < more ? k : more);
-}
-
-static void mark(uint8_t *role, int64_t begin, int64_t end, int64_t n, int part)
-{
-    begin = begin < 0 ? 0 : begin;
-    end = end > n ? n : end;
-    if (begin < end)
-        memset(role + begin, part, (size_t)(end - begin));
-}
-
-/* The fold of [0, n) that is valid, with gaps around. */
-static void mark_fold(const cut *c, uint8_t *role, int64_t n)
-{
-    int64_t begin = fold_begin(c, n, c->fold), end = fold_begin(c, n, c->fold + 1);
-
-    mark(role, begin - c->gap, end + c->gap, n, TD_PART_COUNT);
-    mark(role, begin, end, n, TD_PART_VALID);
-}
-
-/* train, gap, valid, gap, test */
-static void assign_ranges(const cut *c, uint8_t *role, int64_t n)
-{
-    for (int p = TD_PART_TEST; p >= TD_PART_VALID; p--) {
-        if (!c->want[p])
-            continue;
-        mark(role, n - c->want[p], n, n, p);
-        n -= c->want[p];
-        mark(role, n - c->gap, n, n, TD_PART_COUNT);
-        n -= c->gap;
-    }
-    if (c->folds)
-        mark_fold(c, role, n);
-}
-
-static void assign_drawn(const cut *c, uint8_t *role, int64_t n)
-{
-    int64_t test = c->want[TD_PART_TEST], begin = test, end = test + c->want[TD_PART_VALID];
-    td__permute order;
-
-    if (c->folds) {
-        begin = test + fold_begin(c, n - test, c->fold);
-        end = test + fold_begin(c, n - test, c->fold + 1);
-    }
-    td__permute_init(&order, n, c->seed, TD__STREAM_SPLIT, 0);
-    for (int64_t i = 0; i < test; i++)
-        role[td__permute_at(&order, i)] = TD_PART_TEST;
-    for (int64_t i = begin; i < end; i++)
-        role[td__permute_at(&order, i)] = TD_PART_VALID;
-}
-
-/* Sample i goes to part role[i]; TD_PART_COUNT: to none. */
-static td_status assign(const cut *c, int64_t n, uint8_t *role)
-{
-    int64_t taken = 0;
-
-    for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
-        taken += c->want[p] ? c->want[p] + c->gap : 0;
-    if (taken >= n || (c->folds && c->folds > n - taken))
-        return TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few to split off valid and test", n);
-    memset(role, TD_PART_TRAIN, (size_t)n);
-    if (c->in_order)
-        assign_ranges(c, role, n);
-    else
-        assign_drawn(c, role, n);
-    return TD_OK;
-}
-
-static td_status plan_cut(const td__data *d, const td__data_opts *o, cut *out)
-{
-    const td__dataset *all = d->part[TD_PART_TRAIN];
-    const double fraction[TD_PART_COUNT] = {0, o->folds ? 0 : o->valid_fraction, o->test_fraction};
-
-    *out = (cut){.folds = o->folds, .fold = o->fold, .seed = o->seed};
-    out->in_order = all->in_order || (o->order && strcmp(o->order, "file") == 0);
-    out->gap = all->in_order ? all->gap : 0;
-    if (o->folds && (d->part[TD_PART_VALID] || o->folds < 2 || o->fold < 0 || o->fold >= o->folds))
-        return TD_FAIL(TD_EINVAL, "fold %" PRId64 " of %" PRId64 "%s", o->fold, o->folds,
-                       d->part[TD_PART_VALID] ? ": the valid part has a file of its own"
-                                              : ": expected 0 to one less than data.split.folds");
-    for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
-        if (!d->part[p] || (p == TD_PART_TEST && d->test_aside))
-            out->want[p] = fraction_of(all->count, fraction[p]);
-    return TD_OK;
+    return (td__split){.fraction = {0, o->valid_fraction, o->test_fraction},
+                       .order = o->order,
+                       .folds = o->folds,
+                       .fold = o->fold,
+                       .seed = o->seed,
+                       .own = {true, o->source_opts.valid != NULL, o->source_opts.test != NULL}};
 }
 
 /* Cut the parts that have no file of their own from train. */
 static td_status split(td__data *d, const td__data_opts *o)
 {
     td__dataset *all = d->part[TD_PART_TRAIN];
+    td__split how = split_of(o);
     td_status st = TD_OK;
-    cut c;
+    bool cuts;
 
-    TD_TRY(plan_cut(d, o, &c));
-    if (!c.want[TD_PART_VALID] && !c.want[TD_PART_TEST] && !c.folds)
-        return TD_OK;
+    how.own[TD_PART_VALID] = d->part[TD_PART_VALID] != NULL;
+    how.own[TD_PART_TEST] = d->part[TD_PART_TEST] && !d->test_aside;
     uint8_t *role = td__malloc((size_t)all->count + 1);
     int64_t *index = td__calloc((size_t)all->count + 1, sizeof *index);
     if (!role || !index) {
         st = TD_FAIL(TD_ENOMEM, "no memory to split %" PRId64 " samples", all->count);
         goto done;
     }
-    TD_TRY_OR(st, done, assign(&c, all->count, role));
-    for (int p = 0; p < TD_PART_COUNT; p++) {
+    TD_TRY_OR(st, done, td__split_roles(&how, all->count, all->in_order, all->gap, role, &cuts));
+    for (int p = 0; cuts && p < TD_PART_COUNT; p++) {
         td__dataset *part;
         int64_t n = 0;
-        bool wanted = c.want[p] || (p == TD_PART_VALID && c.folds);
-        if (p != TD_PART_TRAIN && (!wanted || d->part[p]))
-            continue;
         for (int64_t i = 0; i < all->count; i++)
             if (role[i] == p)
                 index[n++] = i;
+        if (p != TD_PART_TRAIN && (!n || d->part[p]))
+            continue;
         TD_TRY_OR(st, done, td__dataset_subset(all, index, n, &part));
         push(d, (td__part)p, part);
     }
@@ -362,9 +266,12 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
 {
     td_status st = TD_OK;
     td__data_opts with = *opts;
+    const td__split cut = split_of(opts);
 
     *out = NULL;
     TD_TRY(check_opts(opts));
+    if (opts->measured && strcmp(opts->measured, "train") == 0)
+        with.source_opts.split = &cut;
     with.source_opts.keep_images = opts->cache && !opts->input && draws_parts(opts);
     bool cached = !opts->cache || opts->input || with.source_opts.keep_images;
     opts = &with;

@@ -34,8 +34,10 @@ typedef struct td__data_opts {
     const char *source;
     td__source_opts source_opts;
     double valid_fraction, test_fraction; /* for parts without files */
-    const char *order;   /* "file": they are the last samples; NULL, "random": drawn */
-    int64_t folds, fold; /* valid is fold `fold` of so many of what test leaves; 0: a fraction */
+    const char *order;    /* "file": they are the last samples; NULL, "random": drawn */
+    int64_t folds, fold;  /* valid is fold `fold` of so many of what test leaves; 0: a fraction */
+    const char *measured; /* "train": tables are measured on rows that stay in train; NULL, "all":
+                             on the whole train file */
     const td__map_opts *maps;
     int n_maps;
     /* NULL, "memory", or a file's path (a file per part: PATH.train ...): samples as they are

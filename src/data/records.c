@@ -174,21 +174,74 @@ td_status td__records_missable(td__records *r, int64_t column)
                : TD_FAIL(TD_ENOMEM, "%s: no memory for column '%s'", r->where, r->names[column]);
 }
 
-void td__records_move(td__records *r, int64_t from, int64_t to)
+/* Row `from` becomes row `to` of out, which has the same columns. */
+static void copy_row(const td__records *in, int64_t from, td__records *out, int64_t to)
 {
-    r->line[to] = r->line[from];
-    if (r->place)
-        r->place[to] = r->place[from];
-    if (!r->values) {
-        memmove(r->cells + to * r->cols, r->cells + from * r->cols,
-                (size_t)r->cols * sizeof *r->cells);
+    out->line[to] = in->line[from];
+    if (out->place)
+        out->place[to] = in->place[from];
+    if (!in->values) {
+        memmove(out->cells + to * out->cols, in->cells + from * in->cols,
+                (size_t)in->cols * sizeof *in->cells);
         return;
     }
-    for (int64_t c = 0; c < r->cols; c++) {
-        const td__values *v = &r->values[c];
+    for (int64_t c = 0; c < in->cols; c++) {
+        const td__values *v = &in->values[c], *w = &out->values[c];
         size_t each = td__values_size(v->type);
-        memmove((char *)v->data + (size_t)to * each, (char *)v->data + (size_t)from * each, each);
-        if (v->missing)
-            v->missing[to] = v->missing[from];
+        memmove((char *)w->data + (size_t)to * each, (char *)v->data + (size_t)from * each, each);
+        if (w->missing)
+            w->missing[to] = v->missing[from];
     }
+}
+
+void td__records_move(td__records *r, int64_t from, int64_t to)
+{
+    copy_row(r, from, r, to);
+}
+
+/* Room for n rows of the columns of `all`; false: there is none. */
+static bool make_room(const td__records *all, size_t n, td__records *out)
+{
+    size_t cols = (size_t)all->cols, cells;
+    bool good = td__size_mul(n, cols, &cells);
+
+    out->line = td__calloc(n, sizeof *out->line);
+    if (!all->values && good)
+        out->cells = td__calloc(cells, sizeof *out->cells);
+    if (all->values)
+        out->values = td__calloc(cols, sizeof *out->values);
+    good = out->line && (out->cells || out->values);
+    for (size_t c = 0; out->values && good && c < cols; c++) {
+        const td__values *v = &all->values[c];
+        td__values *w = &out->values[c];
+        w->type = v->type;
+        w->data = td__calloc(n, td__values_size(v->type));
+        w->missing = v->missing ? td__calloc(n, sizeof *w->missing) : NULL;
+        good = w->data && (w->missing || !v->missing);
+    }
+    return good;
+}
+
+td_status td__records_pick(const td__records *all, const bool *use, td__records *out)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < all->rows; i++)
+        n += use[i];
+    *out = (td__records){
+        .where = all->where, .arena = all->arena, .cols = all->cols, .names = all->names};
+    if (!make_room(all, (size_t)n + 1, out)) {
+        td__records_drop(out);
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " of its rows", all->where, n);
+    }
+    for (int64_t i = 0; i < all->rows; i++)
+        if (use[i])
+            copy_row(all, i, out, out->rows++);
+    return TD_OK;
+}
+
+void td__records_drop(td__records *picked)
+{
+    picked->arena = NULL;
+    td__records_fini(picked);
 }

@@ -63,8 +63,11 @@ TD_NODISCARD td_status td__records_extend(td__records *r, int64_t n);
 /* Whole numbers from this row on may be missing; none is yet. */
 TD_NODISCARD td_status td__records_missable(td__records *r, int64_t column);
 void td__records_move(td__records *r, int64_t from, int64_t to); /* a row, over another */
-size_t td__values_size(td__values_type type);                    /* bytes of one */
-void td__records_fini(td__records *r);                           /* a zeroed struct is allowed */
+/* Copies of the rows of `all` that are used. Texts stay those of `all`, which must outlive them. */
+TD_NODISCARD td_status td__records_pick(const td__records *all, const bool *use, td__records *out);
+void td__records_drop(td__records *picked);   /* a zeroed struct is allowed */
+size_t td__values_size(td__values_type type); /* bytes of one */
+void td__records_fini(td__records *r);        /* a zeroed struct is allowed */
 
 /* Reads a whole file, which outlives the records: cells may point into it. */
 typedef td_status (*td__records_parser)(td__records *r, const td__source_opts *o,

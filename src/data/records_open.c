@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "data/files.h"
 #include "data/records.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 #include "data/series.h"
 
 /* A file and its rows. */
@@ -81,20 +81,15 @@ td_status td__records_open(const td__table_format *format, const td__source_opts
                        .r = &in->records,
                        .file_nbytes = nbytes_of(in),
                        .label_optional = optional,
-                       .fitted = fit != NULL};
+                       .fitted = fit || o->split};
     /* New rows without labels want a prediction each. */
     if (in == &own && !(fit && optional))
         TD_TRY_OR(st, done, td__schema_drop(&s, &own.records));
     TD_TRY_OR(st, done, td__table_create(in->records.rows, &t));
     TD_TRY_OR(st, done, td__schema_encode(&how, t));
     if (o->window) {
-        td__series_opts windows = {.window = o->window,
-                                   .stride = o->stride,
-                                   .horizon = o->horizon < 0 ? 0
-                                              : o->horizon   ? o->horizon
-                                                             : 1,
-                                   .beyond = optional,
-                                   .place = s.joined ? NULL : in->records.place};
+        td__series_opts windows = td__series_of(o, s.joined ? NULL : in->records.place);
+        windows.beyond = optional;
         st = td__series_create(t, &windows, out);
     } else {
         *out = &t->head;

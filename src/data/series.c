@@ -33,6 +33,11 @@ static bool on_end(const series *s, int64_t a, int64_t b)
     return b < s->rows->head.count && (!s->place || s->place[b] - s->place[a] == b - a);
 }
 
+static int64_t first_row(const series *s, int64_t sample)
+{
+    return s->first ? s->first[sample] : sample * s->o.stride;
+}
+
 static td_status series_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
                              void *const *out)
 {
@@ -43,7 +48,7 @@ static td_status series_read(td__dataset *d, const int64_t *index, int64_t n, co
     for (int f = 0; f < d->n_fields; f++) {
         size_t row = t->nbytes[f], each = td__field_nbytes(&d->fields[f]);
         for (int64_t i = 0; i < n; i++) {
-            int64_t first = s->first ? s->first[index[i]] : index[i] * s->o.stride;
+            int64_t first = first_row(s, index[i]);
             int64_t at = f == s->label ? first + s->o.window - 1 + s->o.horizon : first;
             char *to = (char *)out[f] + (size_t)i * each;
             if (on_end(s, first, at))
@@ -144,4 +149,22 @@ td_status td__series_create(td__table *rows, const td__series_opts *o, td__datas
     }
     *out = &s->head;
     return TD_OK;
+}
+
+td__series_opts td__series_of(const td__source_opts *o, const int64_t *place)
+{
+    return (td__series_opts){.window = o->window,
+                             .stride = o->stride,
+                             .horizon = o->horizon < 0 ? 0
+                                        : o->horizon   ? o->horizon
+                                                       : 1,
+                             .place = place};
+}
+
+void td__series_rows(const td__dataset *d, int64_t sample, int64_t *begin, int64_t *end)
+{
+    const series *s = (const series *)d;
+
+    *begin = first_row(s, sample);
+    *end = *begin + s->o.window + s->o.horizon;
 }

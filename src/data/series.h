@@ -9,6 +9,7 @@
 #ifndef TD_DATA_SERIES_H
 #define TD_DATA_SERIES_H
 
+#include "data/source.h"
 #include "data/table.h"
 
 typedef struct td__series_opts {
@@ -22,5 +23,10 @@ typedef struct td__series_opts {
  * neighbours by their places. TD_EINVAL if there are too few rows. */
 TD_NODISCARD td_status td__series_create(td__table *rows, const td__series_opts *o,
                                          td__dataset **out);
+
+/* Windows as the options ask for them; place: as above. */
+td__series_opts td__series_of(const td__source_opts *o, const int64_t *place);
+/* The rows [*begin, *end) of a sample, that of its label included. */
+void td__series_rows(const td__dataset *d, int64_t sample, int64_t *begin, int64_t *end);
 
 #endif

@@ -59,6 +59,7 @@ typedef enum td_mem_kind {
     TD_MEM_PINNED, /* the host's, which the device reaches: for copies */
     TD_MEM_PEER,   /* the device's, which other processes may open: td__mem_handle() */
     TD_MEM_OPENED, /* such memory of another process: td__mem_open() */
+    TD_MEM_LENT,   /* such memory of another device of this process: td__mem_open() */
     TD_MEM_KIND_COUNT
 } td_mem_kind;
 
@@ -72,11 +73,13 @@ typedef struct td_mem {
 /* Zero-filled. */
 TD_NODISCARD td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *out);
 void td__mem_free(td_mem *m); /* nothing is under way on it; zeroed: nothing to do */
-/* Peer memory as bytes to send to another process on the same host, which may open it if it works
- * with the same processor. TD_ENOTSUP: the device has no such memory, or it is another processor's.
- * What is opened is freed by td__mem_free(), and is best freed before the owner frees it. */
+/* Peer memory as bytes to send to another process on the same host, or to another thread of this
+ * one, which may open it if it works with the same processor or with one that reaches it.
+ * TD_ENOTSUP: the device has no such memory, or does not reach it. What is opened is freed by
+ * td__mem_free(), and before the owner frees it. */
 typedef struct td__mem_ticket {
-    unsigned char processor[16], handle[64];
+    unsigned char processor[16], process[16]; /* process: that has it, at the address */
+    unsigned char address[sizeof(void *)], handle[64];
 } td__mem_ticket;
 TD_NODISCARD td_status td__mem_handle(const td_mem *m, td__mem_ticket *out);
 TD_NODISCARD td_status td__mem_open(td_device *d, const td__mem_ticket *t, size_t nbytes,

@@ -9,7 +9,9 @@
  *   4. commit     What arrived is copied over the old state, which until then is whole.
  *
  * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
- * hold shards, 3 and 4 are those of catch_up_shards.c. Of fixed ranks, rank 0 is the source. */
+ * hold shards, 3 and 4 are those of catch_up_shards.c. Where those that are the furthest have parts
+ * of the state, these are put together on one of them first (catch_up_parts.c). Of fixed ranks,
+ * rank 0 is the source. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -42,9 +44,11 @@ static td_status fill(td__elastic *e, td__hello *h)
     h->last = e->replica->last_generation;
     h->rank = e->replica->last_rank;
     h->size = e->replica->last_size;
+    h->part = e->replica->part;
+    h->prepared = e->ops->prepared(e->trainer);
     if (e->sharded)
         td__shards_say(e, h);
-    else if (h->has && e->members) {
+    else if (h->has && e->members && !h->part.n) {
         TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params),
                               TD_MAP_READ, &map));
         h->crc = td__crc32c(0, map.at, map.nbytes);
@@ -63,6 +67,8 @@ int td__hello_compare(const td__hello *a, const td__hello *b)
         return a->state.valid_step > b->state.valid_step ? 1 : -1;
     if (a->sync_nbytes != b->sync_nbytes) /* one has no states of the rule yet, or lost them */
         return a->sync_nbytes > b->sync_nbytes ? 1 : -1;
+    if (!a->part.n != !b->part.n) /* one has everything */
+        return a->part.n ? -1 : 1;
     return 0;
 }
 
@@ -155,6 +161,7 @@ void td__catch_up_commit(td__elastic *e, const td__hello *from)
     td_optimizer_set_steps(e->replica->optimizer, from->optimizer_steps);
     td_params_touch(e->replica->params);
     e->replica->has = TD_REPLICA_STATE;
+    e->replica->part.n = 0;
     e->replica->received = true;
     if (e->members && e->replica->event_log.n)
         e->replica->loss =
@@ -225,6 +232,7 @@ static td_status begin_again(td__elastic *e)
     r->optimizer = o;
     td__block_copies_fini(&r->sync_states);
     r->event_log = (td__event_log){.n = 0};
+    r->part.n = 0;
     r->has = TD_REPLICA_BEGINNING;
     td_params_touch(r->params);
     return TD_OK;
@@ -287,6 +295,21 @@ static void note_stopping(td__elastic *e, const td__hello *all)
             e->world->phase = TD_RUN_STOPPING;
 }
 
+static td_status bring_parts(td__elastic *e, td__hello *all, int *best)
+{
+    bool changed;
+    TD_TRY(td__parts_settle(e, all, *best, &changed));
+    if (changed)
+        TD_TRY(exchange(e, all));
+    *best = furthest(all, e->world->ranks);
+    if (!all[*best].has || !all[*best].part.n)
+        return TD_OK;
+    TD_TRY(td__parts_bring(e, all, *best));
+    TD_TRY(exchange(e, all));
+    *best = furthest(all, e->world->ranks);
+    return TD_OK;
+}
+
 static td_status agree(td__elastic *e, td__hello *all)
 {
     TD_TRY(exchange(e, all));
@@ -296,6 +319,7 @@ static td_status agree(td__elastic *e, td__hello *all)
     note_stopping(e, all);
     if (e->sharded)
         return td__catch_up_shards(e, all, best);
+    TD_TRY(bring_parts(e, all, &best));
     if (!all[best].has) {
         TD_TRY(from_disk(e));
         TD_TRY(exchange(e, all));

@@ -23,6 +23,7 @@ typedef struct td__hello {
     td__holding holding[TD__MOST_HOLDINGS]; /* the newest first */
     uint32_t prepared; /* it can make the step after its state's, without help */
     uint32_t whole;    /* it has all params */
+    td__replica_part part;
 } td__hello;
 
 /* Brings all ranks of the generation to the newest state that any of them holds. Collective. */
@@ -31,6 +32,13 @@ TD_NODISCARD td_status td__catch_up(td__elastic *e);
 TD_NODISCARD td_status td__catch_up_first(td__elastic *e);
 /* At a step border: ranks that leave hand their shards to those that stay. Collective. */
 TD_NODISCARD td_status td__hand_over_shards(td__elastic *e);
+
+/* catch_up_parts.c: the update that a rank is prepared for is made, if others have made it, and is
+ * dropped else; *changed: there was such a rank. Then, if rank best has parts of its moment alone: it gets the others,
+ * or, if nobody has them, whoever has parts of it has nothing. Collective. */
+TD_NODISCARD td_status td__parts_settle(td__elastic *e, const td__hello *all, int best,
+                                        bool *changed);
+TD_NODISCARD td_status td__parts_bring(td__elastic *e, const td__hello *all, int best);
 
 /* Between catch_up.c and catch_up_shards.c: what this rank holds in shards, besides what any rank
  * says. */

@@ -8,6 +8,7 @@
 #define TD_ELASTIC_REPLICA_H
 
 #include "checkpoint/checkpoint.h"
+#include "graph/cut.h"
 #include "parallel/reshard.h"
 #include "parallel/shards.h"
 #include "run/event_log.h"
@@ -17,6 +18,15 @@ typedef enum td__replica_has {
     TD_REPLICA_STATE,     /* a moment of the run, whole */
     TD_REPLICA_INVALID    /* nothing whole: to be made or received again */
 } td__replica_has;
+
+/* What is of the replica's moment, where that is not everything: of params, their optimizer states,
+ * and states. Who has such parts puts them together when the next generation begins
+ * (catch_up_parts.c). */
+typedef struct td__replica_part {
+    td__param_range at[2]; /* (n) rising */
+    uint64_t total;        /* elements that all parts have */
+    int32_t n, pad;        /* 0: everything */
+} td__replica_part;
 
 typedef struct td__replica {
     td_params *params;
@@ -30,6 +40,7 @@ typedef struct td__replica {
     td__event_log event_log;
     double loss; /* of the last step; NaN: none */
     td__replica_has has;
+    td__replica_part part;
     bool received;       /* from another rank, since the last step of its own */
     uint64_t tried;      /* the highest step that any rank has begun */
     td__shards *shards;  /* NULL: every rank holds everything whole */

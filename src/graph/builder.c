@@ -335,7 +335,10 @@ static td_node *add_leaf(td_graph *g, td_opcode op, const char *call, const char
         return out_of_memory(g, call);
     if (taken)
         return td__graph_fail(g, TD_EINVAL, call, "there is a node named '%s' already", name);
-    return td__node_named(g, op, attr, NULL, 0, name);
+    td_node *n = td__node_named(g, op, attr, NULL, 0, name);
+    if (n)
+        n->origin = g->origin;
+    return n;
 }
 
 td_node *td_input(td_graph *g, const char *name, td_dtype dtype, td_shape shape)

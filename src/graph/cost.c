@@ -44,6 +44,7 @@ static bool back_flops(const td_node *n, double *out)
 
     switch (n->op) {
     case TD_OP_LINEAR_BACK_DATA: *out = 2 * count(n) * (double)b->out[0].shape.dim[0]; break;
+    case TD_OP_LINEAR_XENT: *out = 6 * count(n) * (double)b->out[0].shape.dim[0]; break;
     case TD_OP_LINEAR_BACK_WEIGHT: *out = 2 * count(a) * (double)y->dim[1]; break;
     case TD_OP_CONV2D_BACK_DATA: {
         const td_shape *w = &b->out[0].shape;

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "graph/cut_impl.h"
+#include "graph/origin.h"
 #include "graph/phases.h"
 
 static int by_place(const void *a, const void *b)
@@ -256,23 +257,43 @@ static const td_node *param_of(const td_node *in)
     return base->op == TD_OP_PARAM ? base : NULL;
 }
 
-char *td__cut_name(const td__cut *c, int piece, char buf[TD__PIECE_NAME])
+/* The first and the last param that a piece's forward reads; NULL: none. */
+static void find_ends(const td__cut *c, int piece, const td_node **first, const td_node **last)
 {
     const td_graph *g = c->pieces[piece].program->g;
-    const char *first = NULL, *last = NULL;
+    *first = *last = NULL;
     for (int i = 0; i < g->n_nodes; i++)
         if (!td__is_leaf(g->nodes[i]) && !td__cut_anew(g->nodes[i]) &&
             g->nodes[i]->phase == TD_RUN_FORWARD && g->nodes[i]->op != TD_OP_PART)
             for (int k = 0; k < g->nodes[i]->n_in; k++) {
                 const td_node *param = param_of(g->nodes[i]->in[k]);
-                last = param ? param->name : last;
-                first = first ? first : last;
+                *last = param ? param : *last;
+                *first = *first ? *first : *last;
             }
+}
+
+char *td__cut_name(const td__cut *c, int piece, char buf[TD__PIECE_NAME])
+{
+    const td_node *a, *b;
+    find_ends(c, piece, &a, &b);
+    const char *first = a ? a->name : NULL, *last = b ? b->name : NULL;
     if (!first)
         snprintf(buf, TD__PIECE_NAME, "chunk %d", piece);
     else if (layer_of(first) == layer_of(last) && !strncmp(first, last, (size_t)layer_of(first)))
         snprintf(buf, TD__PIECE_NAME, "%.*s", layer_of(first), first);
     else
         snprintf(buf, TD__PIECE_NAME, "%.*s to %.*s", layer_of(first), first, layer_of(last), last);
+    return buf;
+}
+
+char *td__cut_place(const td__cut *c, int piece, char buf[TD__PIECE_PLACE])
+{
+    const td_node *first, *last;
+    char name[TD__PIECE_NAME], origin[TD__ORIGIN] = "";
+    find_ends(c, piece, &first, &last);
+    if (first)
+        td__origin_text(first->origin, last->origin, origin);
+    snprintf(buf, TD__PIECE_PLACE, "%s%s%s", td__cut_name(c, piece, name), *origin ? ", " : "",
+             origin);
     return buf;
 }

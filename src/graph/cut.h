@@ -61,6 +61,9 @@ void td__cut_destroy(td__cut *c); /* NULL is allowed */
  * Returns buf. */
 enum { TD__PIECE_NAME = 96 };
 char *td__cut_name(const td__cut *c, int piece, char buf[TD__PIECE_NAME]);
+/* The same with where the job has them: "h.0.attn to h.3.mlp, job.yaml:9 to 12". Returns buf. */
+enum { TD__PIECE_PLACE = 196 };
+char *td__cut_place(const td__cut *c, int piece, char buf[TD__PIECE_PLACE]);
 
 /* The value of an edge that this runner's piece makes; NULL if it makes none of that number. */
 const void *td__runner_edge(const td_runner *r, int edge, size_t *nbytes);

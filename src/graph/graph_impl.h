@@ -48,6 +48,7 @@ struct td_graph {
     } * outer; /* what `scope` was before each push; NULL: nothing */
     td__name_table names;
     int place;             /* of nodes made now */
+    const char *origin;    /* of params made now; NULL: none */
     td__frozen_fn *frozen; /* NULL: no param is */
     void *frozen_user;
     td_run_phase phase;

@@ -122,21 +122,15 @@ static void place_pieces(td_program *p, const td_node *n)
     }
 }
 
-/* Values with a block of their own, and last[] of all. */
-static void place_fixed(planner *pl)
+/* Values with a block of their own. */
+static void place_fixed(td_program *p)
 {
-    td_program *p = pl->p;
     const td_graph *g = p->g;
     for (int i = 0; i < p->n_slots; i++)
         *td__location_of(p, p->slots[i].leaf, 0) =
             (td__location){.space = TD_SPACE_PARAM, .slot = i};
     for (int i = 0; i < g->n_nodes; i++) {
         const td_node *n = g->nodes[i];
-        for (int k = 0; k < n->n_in; k++)
-            pl->last[value_of(n->in[k])] = i;
-        for (int k = 0; k < n->n_out; k++)
-            if (pl->last[i * TD_MAX_OUT + k] < i)
-                pl->last[i * TD_MAX_OUT + k] = i;
         if (td__lies_in_param(n))
             place_pieces(p, n);
         td__location *location = td__location_of(p, n, 0);
@@ -149,9 +143,6 @@ static void place_fixed(planner *pl)
     for (int i = 0; i < g->n_roots; i++) {
         const td__root *r = &g->roots[i];
         int value = value_of(r->node);
-        pl->last[value] = g->n_nodes;
-        if (r->kind == TD_ROOT_SPARSE_GRAD) /* its rows are read too */
-            pl->last[value + 1] = g->n_nodes;
         if (is_grad_root(r)) {
             p->location[value].space = TD_SPACE_GRAD;
             p->location[value].slot = td__location_of(p, r->leaf, 0)->slot;
@@ -159,19 +150,27 @@ static void place_fixed(planner *pl)
     }
 }
 
-/* What nodes on a branch read lives until they are done. */
-static td_status prolong(planner *pl)
+/* What nodes on a branch read lives until they are done. A view reads nothing: who reads the view
+ * reads the value below. */
+void td__value_lives(const td_program *p, int *last)
 {
-    td_program *p = pl->p;
-    TD_TRY(td__plan_branches(p));
-    for (int i = 0; i < p->g->n_nodes; i++) {
-        const td_node *n = p->g->nodes[i];
-        for (int k = 0; td__beside(p, n) && k < n->n_in; k++) {
-            int *last = &pl->last[value_of(n->in[k])];
-            *last = *last < td__beside(p, n) ? td__beside(p, n) : *last;
+    const td_graph *g = p->g;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const td_node *n = g->nodes[i];
+        int done = td__beside(p, n) ? td__beside(p, n) : i;
+        for (int k = 0; k < n->n_in && !td__op(n->op)->is_view; k++) {
+            int *reader = &last[value_of(n->in[k])];
+            *reader = *reader < done ? done : *reader;
         }
+        for (int k = 0; k < TD_MAX_OUT; k++)
+            last[i * TD_MAX_OUT + k] = i;
     }
-    return TD_OK;
+    for (int i = 0; i < g->n_roots; i++) {
+        const td__root *r = &g->roots[i];
+        last[value_of(r->node)] = g->n_nodes;
+        if (r->kind == TD_ROOT_SPARSE_GRAD) /* its rows are read too */
+            last[value_of(r->node) + 1] = g->n_nodes;
+    }
 }
 
 /* The buffer of an input that n's output 0 may take over; -1 if there is none. */
@@ -285,12 +284,11 @@ static size_t place_buffers(buffer *buffers, int n, td__skyline *sky, buffer **o
 static td_status plan_with(planner *pl, bool no_reuse)
 {
     td_program *p = pl->p;
-    for (int v = 0; v < pl->n_values; v++) {
-        pl->last[v] = -1;
+    for (int v = 0; v < pl->n_values; v++)
         pl->owner[v] = -1;
-    }
-    place_fixed(pl);
-    TD_TRY(prolong(pl));
+    place_fixed(p);
+    TD_TRY(td__plan_branches(p));
+    td__value_lives(p, pl->last);
     make_buffers(pl, no_reuse);
     buffer **order = td__calloc((size_t)pl->n_buffers + 1, 2 * sizeof *order);
     td__skyline *sky = td__skyline_create(p->g->n_nodes + 1);

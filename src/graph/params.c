@@ -33,6 +33,7 @@ static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
         if (!info->name)
             return TD_FAIL(TD_ENOMEM, "td_params_create: no memory for a name");
         ps->count = i + 1;
+        ps->origin[i] = slot->leaf->origin ? td__strdup(slot->leaf->origin) : NULL;
         info->shape = leaf->shape;
         info->offset = slot->offset;
         info->count = (size_t)td_shape_count(&leaf->shape);
@@ -75,9 +76,11 @@ td_status td__params_create(const td_program *p, const uint64_t *seed, td_params
     ps->version = 1;
     ps->info = td__calloc((size_t)p->n_slots + 1, sizeof *ps->info);
     ps->pieces = td__calloc((size_t)p->n_slots + 1, sizeof *ps->pieces);
-    td_status st = ps->info && ps->pieces ? td__mem_alloc(p->backend->device, TD_MEM_OWN,
-                                                          ps->total * sizeof(float), &ps->mem)
-                                          : TD_FAIL(TD_ENOMEM, "td_params_create: no memory");
+    ps->origin = td__calloc((size_t)p->n_slots + 1, sizeof *ps->origin);
+    td_status st =
+        ps->info && ps->origin && ps->pieces
+            ? td__mem_alloc(p->backend->device, TD_MEM_OWN, ps->total * sizeof(float), &ps->mem)
+            : TD_FAIL(TD_ENOMEM, "td_params_create: no memory");
     ps->block = ps->mem.at;
     if (!st)
         st = fill(ps, p, seed);
@@ -98,8 +101,12 @@ void td_params_destroy(td_params *ps)
 {
     if (!ps)
         return;
-    for (int i = 0; i < ps->count; i++)
+    for (int i = 0; i < ps->count; i++) {
         td__free((void *)(uintptr_t)ps->info[i].name);
+        if (ps->origin)
+            td__free(ps->origin[i]);
+    }
+    td__free(ps->origin);
     td__free(ps->info);
     td__free(ps->pieces);
     td__free(ps->by_name);
@@ -116,6 +123,11 @@ td_param_info td_params_info(const td_params *ps, int i)
 {
     TD_ASSERT(i >= 0 && i < ps->count, "param %d of %d", i, ps->count);
     return ps->info[i];
+}
+
+const char *td__params_origin(const td_params *ps, int i)
+{
+    return ps->origin ? ps->origin[i] : NULL;
 }
 
 int td_params_find(const td_params *ps, const char *name)

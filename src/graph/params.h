@@ -49,6 +49,8 @@ TD_NODISCARD td_status td__params_save(const td_params *ps, td_status (*before)(
                                        void *user, const char *path);
 TD_NODISCARD td_status td__params_load(td_params *ps, td_status (*before)(void *, int), void *user,
                                        const char *path);
+/* Where the job has param i (ops/node.h); NULL: not known. */
+const char *td__params_origin(const td_params *ps, int i);
 /* Whose memory the block is in. */
 td_device *td__params_device(const td_params *ps);
 /* Elements [begin, begin + count) of the block as the host sees them (device/device.h). */
@@ -73,6 +75,9 @@ TD_NODISCARD td_status td__params_unpack(const td_params *ps, float *block);
  * their whole pages go back to the system. thin: before the first time. */
 void td__params_thin(td_params *ps);
 void td__params_discard(td_params *ps, size_t begin, size_t count);
+/* Fold statistics, which lie behind the gradients of all params, into the states of p. info_of: by
+ * slot of p, its param or state; NULL: found by name. */
+void td__params_fold(td_params *ps, const td_program *p, const int *info_of, const float *grads);
 /* Does the file hold exactly these tensors? */
 TD_NODISCARD td_status td__params_check_file(const td_params *ps, const td_safetensors *s,
                                              const char *path);

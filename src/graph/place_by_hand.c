@@ -2,10 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/place_by_hand.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "graph/graph_impl.h"
+#include "graph/origin.h"
 #include "tandem/place.h"
 
 /* Until a model is placed, node->place is the wish plus 1; 0: none. */
@@ -40,6 +42,16 @@ static const char *known_as(const td_node *x)
         if (x->in[k]->op == TD_OP_PARAM)
             return x->in[k]->name;
     return x->name;
+}
+
+/* "job.yaml:9: " of what it is known by; nothing if that is not known. */
+static char *where(const td_node *x, char buf[TD__ORIGIN])
+{
+    buf[0] = 0;
+    for (int k = 0; k < x->n_in && !buf[0]; k++)
+        if (x->in[k]->op == TD_OP_PARAM && x->in[k]->origin)
+            snprintf(buf, TD__ORIGIN, "%s: ", x->in[k]->origin);
+    return buf;
 }
 
 /* The input that is at the highest place. */
@@ -79,20 +91,23 @@ td_status td__graph_place_by_wish(td_graph *g, const td__wishes *w)
         td_node *x = g->nodes[i];
         const td_node *last = last_input(x);
         int at = last ? last->place : 0, wish = x->place - 1, most;
+        char at_line[TD__ORIGIN];
         if (td__is_leaf(x))
             continue;
         if (wish >= 0 && !has_place(w, wish, &most))
-            return TD_FAIL(TD_EINVAL,
-                           "'%s' wants place %d, and stages are 0 to %d: use one of them, or more "
-                           "stages (parallel.pipeline)",
-                           known_as(x), wish, most);
+            return TD_FAIL(
+                TD_EINVAL,
+                "%s'%s' wants place %d, and stages are 0 to %d: use one of them, or more "
+                "stages (parallel.pipeline)",
+                where(x, at_line), known_as(x), wish, most);
         while (wish >= 0 && at < w->places && w->wish_of(w->user, at) != wish)
             at++;
         if (at == w->places)
             return TD_FAIL(TD_EINVAL,
-                           "'%s' wants place %d and needs '%s' of place %d: values would go in a "
+                           "%s'%s' wants place %d and needs '%s' of place %d: values would go in a "
                            "circle; let places rise from layer to layer",
-                           known_as(x), wish, known_as(last), w->wish_of(w->user, last->place));
+                           where(x, at_line), known_as(x), wish, known_as(last),
+                           w->wish_of(w->user, last->place));
         x->place = at;
     }
     place_leaves(g);

@@ -120,7 +120,7 @@ static td_status cut_products(td_graph **g, const td__tensor_cut *cut)
 }
 
 static td_status transform(td_graph **g, const td_program_opts *o, const td__tensor_cut *cut,
-                           const td_backend *backend)
+                           const td_backend *backend, bool phased)
 {
     static td__rewrite_fn *const FORWARD[] = {td__rewrite_fold, td__rewrite_merge,
                                               td__rewrite_lookup, td__rewrite_epilogue,
@@ -150,6 +150,8 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td__ten
     if (!o->no_rewrites)
         TD_TRY(apply(g, td__rewrite_elementwise));
     TD_TRY(apply(g, td__rewrite_prune));
+    if (!o->no_rewrites && backend->ops->wants_one_pass && !phased)
+        TD_TRY(apply(g, td__rewrite_classifier));
     if (cut && cut->sequence && cut->ranks > 1) {
         TD_TRY(apply(g, td__rewrite_scatter));
         TD_TRY(apply(g, td__rewrite_regather));
@@ -286,9 +288,6 @@ static td_status plan_kernels(td_program *p)
         TD_TRY(p->backend->ops->plan(p->backend, n, is_param, &step->kernel));
         p->phase_end[n->phase] = ++p->n_steps;
         place_packed(p, step);
-        size_t *scratch = td__beside(p, n) ? &p->beside_scratch : &p->scratch;
-        if (step->kernel.scratch > *scratch)
-            *scratch = step->kernel.scratch;
     }
     for (int i = 1; i < TD_RUN_PHASE_COUNT; i++) /* of a phase without steps: where it would be */
         if (p->phase_end[i] < p->phase_end[i - 1])
@@ -300,7 +299,8 @@ td_status td__program_plan(td_program *p, bool no_reuse)
 {
     lay_out_slots(p);
     TD_TRY(td__plan_memory(p, no_reuse));
-    return plan_kernels(p);
+    TD_TRY(plan_kernels(p));
+    return td__plan_scratch(p, no_reuse);
 }
 
 /* ---- The public functions -------------------------------------------------------------------- */
@@ -312,7 +312,7 @@ static td_status build(td_program *p, const td_graph *g, const td_node *loss,
     TD_TRY(td__backend_create(o->backend ? o->backend : "cpu", &p->backend));
     p->backend->nondeterministic = o->nondeterministic;
     TD_TRY(copy_request(g, loss, o, &p->g));
-    TD_TRY(transform(&p->g, o, cut, p->backend));
+    TD_TRY(transform(&p->g, o, cut, p->backend, p->phased));
     TD_TRY(make_slots(p));
     if (p->phased) {
         TD_TRY(td__order_by_phase(p->g));

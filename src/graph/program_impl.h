@@ -38,7 +38,9 @@ typedef struct td__step {
     const td_node *node;
     td_kernel kernel;
     size_t packed_offset;
-    bool packed_before; /* by an earlier step, in the same place */
+    bool packed_before;    /* by an earlier step, in the same place */
+    bool scratch_in_block; /* in the block of activations, where it has room while the step runs */
+    size_t scratch_offset; /* there */
 } td__step;
 
 struct td_program {
@@ -62,6 +64,7 @@ struct td_program {
 
 struct td_params {
     td_param_info *info; /* names are owned */
+    char **origin;       /* (count) where the job has them; NULL: not known */
     int count;
     td__named *by_name;             /* (count) */
     td_attr_pieces *pieces;         /* (count) how those lie that are cut: params.h */
@@ -94,5 +97,11 @@ TD_NODISCARD td_status td__program_plan(td_program *p, bool no_reuse);
 
 /* Fill p->location, space_bytes and activations_unshared (graph/memory_plan.c). */
 TD_NODISCARD td_status td__plan_memory(td_program *p, bool no_reuse);
+/* last[node id * TD_MAX_OUT + output]: the id of the node after which nobody reads the value; the
+ * number of nodes for roots. */
+void td__value_lives(const td_program *p, int *last);
+
+/* Where kernels have their scratch, once they are known (graph/scratch_plan.c). */
+TD_NODISCARD td_status td__plan_scratch(td_program *p, bool no_reuse);
 
 #endif

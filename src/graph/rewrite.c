@@ -43,6 +43,8 @@ td_node *td__rewrite_copy_as(td__rewriter *rw, const td_node *old, const void *a
             n->name = td__arena_strdup(rw->to->arena, old->name);
     } else {
         n = td__node_named(rw->to, old->op, attr, in, n_in, old->name);
+        if (n && old->origin)
+            n->origin = td__arena_strdup(rw->to->arena, old->origin);
     }
     if (n && !n->name) {
         td__graph_fail(rw->to, TD_ENOMEM, "td_graph", "no memory for a name");

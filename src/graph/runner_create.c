@@ -143,6 +143,15 @@ void *td__runner_address(const td_runner *r, const td_node *n, int k)
     return (char *)r->space[location->space] + location->offset;
 }
 
+static void *scratch_of(const td_runner *r, const td__step *step)
+{
+    if (step->scratch_in_block)
+        return (char *)r->space[TD_SPACE_ACTIVATION] + step->scratch_offset;
+    if (!td__beside(r->p, step->node))
+        return r->scratch;
+    return r->lender ? r->lender->branch_mem.at : r->branch_mem.at;
+}
+
 static void bind(td_runner *r)
 {
     void **at = r->pointers;
@@ -155,9 +164,7 @@ static void bind(td_runner *r)
         c->out = at;
         for (int k = 0; k < step->node->n_out; k++)
             *at++ = td__runner_address(r, step->node, k);
-        c->scratch = !td__beside(r->p, step->node) ? r->scratch
-                     : r->lender                   ? r->lender->branch_mem.at
-                                                   : r->branch_mem.at;
+        c->scratch = scratch_of(r, step);
         c->packed = r->packed ? (char *)r->packed + step->packed_offset : NULL;
         c->kernel = &step->kernel;
         c->ctx = r->key.at;

@@ -306,45 +306,9 @@ void td__runner_set_grads(td_runner *r, float *block)
     r->space[TD_SPACE_GRAD] = to;
 }
 
-/* Is slot k a state of the same weight that lies right behind the `count` numbers that begin with
- * state i, so that one blend does for them all? */
-static bool follows(const td_runner *r, int i, size_t count, int k)
-{
-    const td__slot *a = &r->p->slots[i], *b = &r->p->slots[k];
-    return b->is_state && (float)b->weight == (float)a->weight &&
-           r->ps->info[r->info_of[k]].offset == r->ps->info[r->info_of[i]].offset + count;
-}
-
 void td_runner_update_states(td_runner *r)
 {
-    enum {
-        AT_ONCE = 64
-    }; /* under way at a time: waiting for each would take longer than it does */
-    td__blend_op folds[AT_ONCE];
-    int n = 0;
-    for (int i = 0, next; i < r->p->n_slots; i = next) {
-        const td__slot *slot = &r->p->slots[i];
-        next = i + 1;
-        if (!slot->is_state || !(slot->weight > 0))
-            continue;
-        const td_param_info *info = &r->ps->info[r->info_of[i]];
-        size_t count = info->count;
-        float w = (float)slot->weight;
-        while (next < r->p->n_slots && follows(r, i, count, next))
-            count += r->ps->info[r->info_of[next++]].count;
-        if (n == AT_ONCE) {
-            td__stream_drain(r->stream);
-            n = 0;
-        }
-        folds[n] = (td__blend_op){r->ps->block + info->offset,
-                                  (float *)r->space[TD_SPACE_GRAD] + r->ps->dense +
-                                      (info->offset - r->ps->trainable),
-                                  1 - w, w};
-        td__stream_blend(r->stream, &folds[n++], 1, 0, count);
-    }
-    if (n)
-        td__stream_drain(r->stream);
-    td_params_touch(r->ps);
+    td__params_fold(r->ps, r->p, r->info_of, r->space[TD_SPACE_GRAD]);
 }
 
 static const td__root *sparse_root(const td_runner *r, int i)

@@ -375,6 +375,7 @@ static td_status resolve(td__job *j, td__tree *given)
     td__tree *model = NULL, *maps = NULL, *features = NULL;
 
     TD_TRY(td__strategy_expand(j->arena, given));
+    TD_TRY(td__place_devices_expand(j->arena, given));
     TD_TRY(td__keys_resolve(j->arena, td__job_keys, "", given, given, &j->root));
     TD_TRY(default_name(j));
     const td__tree *define = td__tree_get(j->root, "define");

@@ -82,10 +82,12 @@ typedef struct td__job_hooks { /* on: shell commands; NULL: none */
 } td__job_hooks;
 const td__job_hooks *td__job_hook_commands(const td__job *j);
 
+enum { TD__ALL_DEVICES = 0 };
 typedef struct td__job_parallel {
     const char *transport, *algo; /* NULL: by themselves */
     const char *distribute;       /* of rank 0's data: "none" */
     const char *processors;       /* "lowest", "same" */
+    int devices;                  /* GPUs that one process drives, or TD__ALL_DEVICES */
     int64_t timeout;              /* seconds, of a collective call */
 } td__job_parallel;
 const td__job_parallel *td__job_parallel_opts(const td__job *j);

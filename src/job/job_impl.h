@@ -108,6 +108,11 @@ TD_NODISCARD td_status td__features_fill(td__arena *a, const td__tree *list,
                                          const td_feature **features, int *n);
 /* parallel.strategy: the keys that it stands for. */
 TD_NODISCARD td_status td__strategy_expand(td__arena *a, td__tree *given);
+/* A key of a section of the job gets a value unless it has one. */
+TD_NODISCARD td_status td__job_default(td__arena *a, td__tree *given, const char *section,
+                                       const char *key, const char *value, const td__tree *where);
+/* Layers that are placed on GPUs: the keys that they need. */
+TD_NODISCARD td_status td__place_devices_expand(td__arena *a, td__tree *given);
 /* train.sync in full, {rule: name, ...}; resolved; as the trainer wants it. */
 TD_NODISCARD td_status td__sync_key_expand(td__arena *a, td__tree *train);
 TD_NODISCARD td_status td__sync_key_resolve(td__arena *a, td__tree *train);

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "graph/cost.h"
 #include "graph/frozen.h"
+#include "graph/origin.h"
 #include "graph/place_by_hand.h"
 #include "graph/readers.h"
 #include "job/build.h"
@@ -299,6 +300,14 @@ static td_status check_name(const td__layer *l, const td__tree *name)
                           td__tree_where(name).text, l->path, MAX_NAME, td__tree_found(name).text);
 }
 
+/* What nodes of the tree's layer have as their origin: file and line, if it is from a file. */
+static const char *origin_of(td__build *b, const td__tree *t)
+{
+    const char *slash = t->source ? strrchr(t->source, '/') : NULL;
+    const char *file = slash ? slash + 1 : t->source;
+    return t->line > 0 && file ? td__arena_printf(b->arena, "%.64s:%d", file, t->line) : NULL;
+}
+
 /* One item of a list. The number of its kind in the list makes its name; numbers: by kind. */
 static td_status build_layer(td__build *b, const td__tree *item, const char *path,
                              const char *prefix, int *numbers, td_node **x)
@@ -326,7 +335,9 @@ static td_status build_layer(td__build *b, const td__tree *item, const char *pat
     const td__tree *place = td__tree_get(item, "place");
     int outer = td__graph_wish(b->g, -1);
     td__graph_wish(b->g, place ? (int)td__layer_int(&l, "place") : outer);
+    const char *around = td__graph_set_origin(b->g, origin_of(b, item));
     *x = b->status ? NULL : d->build(&l, *x);
+    td__graph_set_origin(b->g, around);
     td__graph_wish(b->g, outer);
     if (!*x || b->status || td_graph_status(b->g))
         return graph_failure(&l, in);
@@ -378,7 +389,9 @@ static td_status build_ready(td__build *b, const td__tree *model, td_node **x)
                    .keys = d->keys,
                    .name = d->name};
 
+    td__graph_set_origin(b->g, origin_of(b, model));
     *x = d->build(&l, *x);
+    td__graph_set_origin(b->g, NULL);
     if (!*x || b->status || td_graph_status(b->g))
         return graph_failure(&l, NULL);
     TD_TRY(check_size(&l, from));

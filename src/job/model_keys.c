@@ -28,11 +28,11 @@ const td__key td__layer_common[] = {
     TD_KEY_ROW("as", TEXT, "Name of the result, for `from`, `add` and `concat`."),
     TD_KEY_ROW("name", TEXT, "Name of the layer, the prefix of its parameters.",
                .shown = "kind and number, as conv2d1"),
-    TD_KEY_ROW("place", INT,
-               "Stage of a pipeline that the layer is to run on; the result does not depend on it. "
-               "See docs/pipeline.md.",
-               .hi = 4095, .flags = TD_KEY_FREE | TD_KEY_LATER,
-               .shown = "that of the layer before"),
+    TD_KEY_ROW(
+        "place", INT,
+        "Stage of a pipeline that the layer is to run on, or cuda:1: the GPU of this process "
+        "(docs/gpu.md); the result does not depend on it. See docs/pipeline.md.",
+        .hi = 4095, .flags = TD_KEY_FREE | TD_KEY_LATER, .shown = "that of the layer before"),
     TD_KEYS_END};
 
 const td__layer_def *td__layer_list(int i)

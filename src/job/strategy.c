@@ -6,9 +6,8 @@
 #include "base/fail.h"
 #include "job/job_impl.h"
 
-/* A key of a section of the job, with a value unless it has one. */
-static td_status put(td__arena *a, td__tree *given, const char *section, const char *key,
-                     const char *value, const td__tree *where)
+td_status td__job_default(td__arena *a, td__tree *given, const char *section, const char *key,
+                          const char *value, const td__tree *where)
 {
     td__tree *s = td__tree_get(given, section), *v;
     if (!s) {
@@ -86,13 +85,15 @@ td_status td__strategy_expand(td__arena *a, td__tree *given)
                            "%s: parallel.servers: 0 is not for parallel.strategy: %s; leave one of "
                            "them out",
                            td__tree_where(servers).text, s->text);
-        TD_TRY(put(a, given, "parallel", "servers", "1", s));
-        return put(a, given, "train", "sync", "asgd", s);
+        TD_TRY(td__job_default(a, given, "parallel", "servers", "1", s));
+        return td__job_default(a, given, "train", "sync", "asgd", s);
     }
     if (strcmp(s->text, "mirrored") != 0 && strcmp(s->text, "multi-worker") != 0)
         return TD_OK; /* the table of keys says so */
     TD_TRY(without_servers(given, s));
     TD_TRY(check_replicas(given, s));
-    return strcmp(s->text, "mirrored") == 0 ? put(a, given, "parallel", "transport", "shm", s)
-                                            : TD_OK;
+    if (strcmp(s->text, "mirrored") != 0)
+        return TD_OK;
+    TD_TRY(td__job_default(a, given, "parallel", "devices", "all", s));
+    return td__job_default(a, given, "parallel", "transport", "shm", s);
 }

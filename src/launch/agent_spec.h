@@ -27,6 +27,7 @@
     X("hang", hang_ms)                                                               \
     X("generation", generation) /* of fixed ranks, */                                \
     X("restarts", restarts)                                                          \
+    X("failures", failures)                                                          \
     X("first", n_first) /* of elastic ones: agents that were there from the start */ \
     X("spares", spares)                                                              \
     X("crashes", crashes)

@@ -94,7 +94,8 @@ static td_status begin(td__decider *d, const td__msg *m)
                               .roles = &s->roles,
                               .job = s->job,
                               .generation = s->generation,
-                              .restarts = s->restarts};
+                              .restarts = s->restarts,
+                              .failures = s->failures};
     TD_TRY(td__foreign_create(s, &f->plan, &f->plan.foreign));
     td__workers_fix(f->workers, &f->plan);
     return TD_OK;

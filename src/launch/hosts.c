@@ -89,6 +89,24 @@ static td_status place(td__hosts *h, int size)
     return TD_OK;
 }
 
+td_status td__hosts_place(const td__hosts *all, int size, td__hosts *out)
+{
+    td__hosts h = {.host = td__calloc((size_t)all->n + 1, sizeof *h.host)};
+    int slots = 0;
+    if (!h.host)
+        return TD_FAIL(TD_ENOMEM, "no memory for the list of hosts");
+    for (int i = 0; i < all->n; i++)
+        if (!all->host[i].lost) {
+            slots += all->host[i].count;
+            h.host[h.n++] = all->host[i];
+        }
+    td_status st = place(&h, size < slots ? size : slots);
+    if (st)
+        td__hosts_fini(&h);
+    *out = h;
+    return st;
+}
+
 static td_status parse_list(const char *text, size_t nbytes, bool lines, int size, td__hosts *out)
 {
     td__hosts h = {0};

@@ -154,8 +154,10 @@ static void agent_ended(launch *l, int index)
         return;
     if (host->local)
         kill_left_behind(l, index);
-    if (l->over || l->stopping)
+    if (l->over || l->stopping) {
+        (void)td__worlds_lost(l, index, ""); /* for the next generation */
         return;
+    }
     if (!l->elastic && host->local)
         snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
     else if (!l->begun)
@@ -174,7 +176,8 @@ static void agent_ended(launch *l, int index)
                            host->name, words);
         return;
     }
-    give_up(l, TD_EPEER, text);
+    if (!td__worlds_lost(l, index, text))
+        give_up(l, TD_EPEER, text);
 }
 
 static void hear_agent(launch *l, int index)
@@ -201,6 +204,7 @@ static void hear_signal(launch *l)
     if (l->stopping && !td__deadline_passed(l->once))
         return;
     if (l->stopping) {
+        l->signal = l->signal ? l->signal : (int)all[0].ssi_signo; /* nothing begins anew */
         td__launch_stop(l, TD_MSG_KILL);
         return;
     }
@@ -216,11 +220,13 @@ static void time_is_up(launch *l)
         td__launch_stop(l, TD_MSG_KILL);
     } else if (!l->stopping && !l->over) {
         char text[300] = "";
-        for (int i = 0; i < l->hosts.n && !text[0]; i++)
-            if (!l->agents[i].ready)
-                snprintf(text, sizeof text, "host %s was not ready in %d s", l->hosts.host[i].name,
-                         START_MS / 1000);
-        give_up(l, TD_ETIMEDOUT, text);
+        int late = 0;
+        while (late < l->hosts.n - 1 && l->agents[late].ready)
+            late++;
+        snprintf(text, sizeof text, "host %s was not ready in %d s", l->hosts.host[late].name,
+                 START_MS / 1000);
+        if (!td__worlds_lost(l, late, text))
+            give_up(l, TD_ETIMEDOUT, text);
     } else if (!l->killing) {
         l->stopping = true;
         td__launch_stop(l, TD_MSG_KILL);
@@ -247,7 +253,7 @@ static bool go_round(launch *l, struct pollfd *p)
     if (!any)
         return false;
     int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
-    bool grows = l->elastic && l->o.hosts_file;
+    bool grows = (l->elastic || l->o.least) && l->o.hosts_file;
     if (td__poll_open(p, first + 2 * n, grows ? td__deadline_left_ms(l->look_at, ms) : ms) < 0 &&
         errno != EINTR)
         return false;
@@ -266,7 +272,10 @@ static bool go_round(launch *l, struct pollfd *p)
         td__launch_end_agents(l);
     if (grows && td__deadline_passed(l->look_at)) {
         l->look_at = td__deadline_in_ms(LOOK_MS);
-        td__launch_look_at_hosts(l);
+        if (l->elastic)
+            td__launch_look_at_hosts(l);
+        else if (td__worlds_look_at_hosts(l))
+            give_up(l, TD_EPEER, td_last_error());
     }
     return true;
 }
@@ -308,6 +317,7 @@ static td_status run_agents(launch *l)
         return TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l->max_agents);
     if (!l->elastic) {
         l->o.generation = (int)++l->generation;
+        l->o.failures = l->failures;
         l->ranks = l->hosts.size;
     }
     l->limit = td__deadline_in_ms(START_MS);
@@ -321,8 +331,10 @@ static td_status run_agents(launch *l)
 static td_status run(launch *l)
 {
     td_status st;
+    bool again;
     TD_TRY(td__launch_find_hosts(l));
-    TD_TRY(td__output_create(l->elastic ? l->o.most : l->hosts.size, &l->o, &l->output));
+    int most = l->elastic ? l->o.most : l->o.least ? l->o.size : l->hosts.size;
+    TD_TRY(td__output_create(most, &l->o, &l->output));
     td__output_interrupt(l->output, l->signals);
     TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
     TD_TRY(td__job_status_create(l->max_agents, &l->news));
@@ -331,7 +343,10 @@ static td_status run(launch *l)
     do {
         st = run_agents(l);
         release_agents(l);
-    } while (!st && td__launch_again(l));
+        again = !st && td__launch_again(l);
+        if (again && l->o.least)
+            st = td__worlds_next(l);
+    } while (!st && again);
     return st;
 }
 
@@ -372,6 +387,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     td__job_status_destroy(l->news);
     td__output_destroy(l->output);
     td__hosts_fini(&l->hosts);
+    td__hosts_fini(&l->listed);
     td__job_secrets_fini(&l->secrets);
     if (l->signals >= 0)
         close(l->signals);

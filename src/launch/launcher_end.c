@@ -81,24 +81,37 @@ static void write_cause(td__launch *l)
                  s, l->first, l->hosts.size, l->hosts.host[host].name);
 }
 
+/* Nothing is left of the generation that ended. */
+static void forget(td__launch *l)
+{
+    l->cause[0] = l->first_why[0] = 0;
+    l->first = -1;
+    l->first_status = l->n_done = l->n_leaders = 0;
+    l->killed = l->begun = l->stopping = l->killing = l->changing = l->over = false;
+}
+
 /* The job is not started again if it was asked to stop, by a signal to the launcher or to a rank,
  * or if its command line is wrong. */
 bool td__launch_again(td__launch *l)
 {
-    int s = l->first_status, n = (int)l->generation;
-    if (l->elastic || l->first < 0 || l->failed || l->signal || n > l->o.restarts)
+    int s = l->first_status;
+    if (l->elastic || l->failed || l->signal)
+        return false;
+    if (l->changing) {
+        forget(l);
+        return true;
+    }
+    if (l->first < 0 || l->failures >= l->o.restarts)
         return false;
     if (s == EXIT_USAGE || s == EXIT_NOT_RUN || s == 128 + SIGINT)
         return false;
     write_cause(l);
+    l->failures++;
     snprintf(l->reason, sizeof l->reason, "%.200s", l->cause);
     td__job_status_event(l->news, l->cause, true, -1);
-    td__output_say(l->output, "%s; all ranks are started again (restart %d of %d)", l->cause, n,
-                   l->o.restarts);
-    l->cause[0] = l->first_why[0] = 0;
-    l->first = -1;
-    l->first_status = l->n_done = l->n_leaders = 0;
-    l->killed = l->begun = l->stopping = l->killing = l->over = false;
+    td__output_say(l->output, "%s; all ranks are started again (restart %d of %d)", l->cause,
+                   l->failures, l->o.restarts);
+    forget(l);
     return true;
 }
 

@@ -190,8 +190,11 @@ td_status td__launch_hear(launch *l, int index, const td__msg *m)
         return agent_ready(l, index, m);
     if ((m->kind == TD_MSG_OUT || m->kind == TD_MSG_ERR) && is_own)
         return show(l, index, m);
-    if (m->kind == TD_MSG_FAILED && one && !may_go)
-        return TD_FAIL(TD_EIO, "host %s: %s", host->name, one);
+    if (m->kind == TD_MSG_FAILED && one && !may_go) {
+        char why[300];
+        snprintf(why, sizeof why, "host %s: %s", host->name, one);
+        return td__worlds_lost(l, index, why) ? TD_OK : TD_FAIL(TD_EIO, "%s", why);
+    }
     if (m->kind == TD_MSG_EXIT && one && is_own && !l->elastic)
         td__launch_exit(l, index, m->rank, one, two);
     else if (m->kind == TD_MSG_GENERATION && three)

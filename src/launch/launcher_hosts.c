@@ -31,7 +31,7 @@ td_status td__launch_find_hosts(launch *l)
 {
     const td__launch_opts *o = &l->o;
     int size =
-        l->elastic ? 0 : o->size; /* elastic: hosts are places, of which some may stay free */
+        l->elastic || o->least ? 0 : o->size; /* hosts are places, of which some may stay free */
     char here[32];
     if (o->hosts && o->hosts_file)
         return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
@@ -48,8 +48,10 @@ td_status td__launch_find_hosts(launch *l)
                  l->elastic ? (int)TD_PLACE_PROCS - o->spares : o->size);
         TD_TRY(td__hosts_parse(here, 0, &l->hosts));
     }
-    l->max_agents = l->elastic ? (int)TD_MS_AGENTS : l->hosts.n;
+    l->max_agents = l->elastic || o->least ? (int)TD_MS_AGENTS : l->hosts.n;
     l->o.n_first = l->hosts.n;
+    if (o->least)
+        return td__worlds_begin(l);
     if (!l->elastic && td__roles_parse(o->roles, l->hosts.size, &l->roles)) {
         char why[200];
         snprintf(why, sizeof why, "%s", td_last_error());
@@ -91,7 +93,11 @@ static void set_slots(launch *l, int index, int slots)
  * few, as with fixed ranks they always are. */
 void td__launch_drain(launch *l, int index)
 {
+    char why[200];
     if (l->over || l->stopping)
+        return;
+    snprintf(why, sizeof why, "host %s was asked to go (SIGTERM)", l->hosts.host[index].name);
+    if (td__worlds_lost(l, index, why))
         return;
     if (!l->elastic || td__launch_slots(l, index) < l->o.min_ranks) {
         l->signal = SIGTERM;
@@ -132,18 +138,24 @@ static td_status add_host(launch *l, const td__host *host)
     return TD_OK;
 }
 
-/* The hosts file may have changed: by its owner's editor, or by a service that writes it. */
-void td__launch_look_at_hosts(launch *l)
+/* By its owner's editor, or by a service that writes it. */
+bool td__launch_hosts_changed(launch *l)
 {
     struct stat now;
-    td__hosts new = {0};
-    if (!l->begun || l->over || l->stopping || stat(l->o.hosts_file, &now))
-        return;
-    if (now.st_mtim.tv_sec == l->file.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == l->file.st_mtim.tv_nsec && now.st_ino == l->file.st_ino &&
-        now.st_size == l->file.st_size)
-        return;
+    if (stat(l->o.hosts_file, &now) ||
+        (now.st_mtim.tv_sec == l->file.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == l->file.st_mtim.tv_nsec && now.st_ino == l->file.st_ino &&
+         now.st_size == l->file.st_size))
+        return false;
     l->file = now;
+    return true;
+}
+
+void td__launch_look_at_hosts(launch *l)
+{
+    td__hosts new = {0};
+    if (!l->begun || l->over || l->stopping || !td__launch_hosts_changed(l))
+        return;
     td_status st = td__hosts_read(l->o.hosts_file, 0, &new);
     for (int i = 0; i < l->hosts.n && !st; i++)
         if (find_host(&new, l->hosts.host[i].name) < 0)

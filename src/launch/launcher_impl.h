@@ -58,6 +58,11 @@ typedef struct td__launch {
     td__roles roles;
     int n_done; /* ranks of the generation that have done their work; parameter servers have none */
     char run_dir[4096]; /* "": none is known */
+    int failures;       /* so far, that all ranks were started again after */
+    /* Fixed, where their number may change (o.least). */
+    td__hosts listed; /* all hosts that there are, with all their slots */
+    int wanted;       /* ranks, as far as there are slots */
+    bool changing;    /* this generation ends for the next, and none of its ranks is to blame */
     /* Elastic. */
     uint64_t n_orders; /* given so far: the number of the last */
     char last[1024];   /* line that a process wrote to its standard error */
@@ -86,8 +91,10 @@ TD_NODISCARD td_status td__launch_hear(td__launch *l, int index, const td__msg *
 void td__launch_answer(void *user, const char *question, td__text *out);
 int td__launch_slots(const td__launch *l, int without);
 
-/* launcher_hosts.c: those of the options; the file of hosts, again; a host was asked to go. */
+/* launcher_hosts.c: those of the options; has the file of hosts changed since the last look; what
+ * follows from it for elastic ranks; a host was asked to go. */
 TD_NODISCARD td_status td__launch_find_hosts(td__launch *l);
+bool td__launch_hosts_changed(td__launch *l);
 void td__launch_look_at_hosts(td__launch *l);
 void td__launch_drain(td__launch *l, int index);
 
@@ -99,5 +106,16 @@ void td__launch_end_agents(td__launch *l);
 bool td__launch_again(td__launch *l);
 /* Say how it ended. */
 TD_NODISCARD td_status td__launch_conclude(td__launch *l, int *exit_status);
+
+/* launcher_worlds.c: slots that are there; of the hosts that were named, those of the first
+ * generation; hosts and roles of the next one; a host is not there any more (true: the next
+ * generation is without it); the file of hosts; an order. A status other than TD_OK: the ranks are
+ * too few. */
+int td__worlds_slots(const td__launch *l);
+TD_NODISCARD td_status td__worlds_begin(td__launch *l);
+TD_NODISCARD td_status td__worlds_next(td__launch *l);
+bool td__worlds_lost(td__launch *l, int index, const char *why);
+TD_NODISCARD td_status td__worlds_look_at_hosts(td__launch *l);
+TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks);
 
 #endif

@@ -163,7 +163,7 @@ void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
     add_tandem(&w, out);
     td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
     w.roles = p->roles->n > 1 || strcmp(p->roles->role[0].name, "worker") != 0 ? p->roles : NULL;
-    td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->generation - 1);
+    td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->failures);
     td__texts_add(out, "TORCHELASTIC_MAX_RESTARTS=%u", p->restarts);
     td__texts_add(out, "TORCHELASTIC_RUN_ID=%s", p->job);
     td__texts_add(out,

@@ -17,7 +17,7 @@ typedef struct td__rank_plan {
     const td__roles *roles;
     const char *job;             /* its name, the same on all hosts */
     uint32_t generation;         /* from 1 */
-    uint32_t restarts;           /* so many more there may be */
+    uint32_t restarts, failures; /* that there may be; after which all were started again */
     struct td__foreign *foreign; /* serves programs of another system; NULL: none */
 } td__rank_plan;
 

@@ -83,6 +83,12 @@ typedef struct td_attr_xent {
     double smoothing;
 } td_attr_xent;
 
+typedef struct td_attr_linear_xent {
+    td_attr_xent loss;
+    td_dtype out_dtype; /* of dw */
+    int64_t rows;       /* whose logits are there at a time */
+} td_attr_linear_xent;
+
 /* xent_piece(_back), xent_join(_back): logits that are cut by classes. */
 typedef struct td_attr_xent_piece {
     td_attr_xent loss;

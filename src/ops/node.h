@@ -41,6 +41,8 @@ struct td_node {
     td_node **in;
     const td_desc *out; /* n_out of them; out[0] is "the node's" */
     const void *attr;   /* the operator's attribute struct (attr.h); NULL if it has none */
+    const char
+        *origin; /* of params and states: where the job has them, "job.yaml:9"; NULL: unknown */
     int place;
     td_run_phase phase; /* carried along by rewrites, final in a program (graph/phases.c) */
 };

@@ -409,6 +409,7 @@ const td_op_def td__op_batch_norm_back = {
     .ref = back_ref,
     .grad = NULL,
     .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
+    .inplace = TD__BIT(0) | TD__BIT(1),
     .bf16 = TD_BF16_FOLLOW,
     .layout = TD_LAYOUT_RULE_IMAGE,
     .samples = BACK_SAMPLES,

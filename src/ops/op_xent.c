@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "ops/op_check.h"
+#include "ops/op_xent.h"
 
 static td_status check(const td_op_args *a)
 {
@@ -32,7 +33,7 @@ static td_status check(const td_op_args *a)
     return TD_OK;
 }
 
-static bool counts(const td_attr_xent *at, int64_t target)
+bool td__xent_counts(const td_attr_xent *at, int64_t target)
 {
     return !(at->use_ignore && target == at->ignore_index);
 }
@@ -48,6 +49,25 @@ static td_status xent_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
+double td__xent_row(const td_attr_xent *at, const double *x, int64_t n, int64_t t, double *lse)
+{
+    double top = -INFINITY, sum = 0, mean = 0;
+    for (int64_t i = 0; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp(x[i] - top);
+        mean += x[i] / (double)n;
+    }
+    *lse = top + log(sum);
+    if (!td__xent_counts(at, t))
+        return 0;
+    double hit = t >= 0 && t < n ? x[t] : (double)NAN;
+    double loss = (1 - at->smoothing) * (*lse - hit);
+    if (at->smoothing > 0) /* a masked class, -inf, would make 0 * inf of it */
+        loss += at->smoothing * (*lse - mean);
+    return loss;
+}
+
 static void losses(const td_op_args *a, double *loss, double *lse) /* (), (R) */
 {
     const td_attr_xent *at = a->attr;
@@ -57,22 +77,9 @@ static void losses(const td_op_args *a, double *loss, double *lse) /* (), (R) */
     double total = 0;
 
     for (int64_t r = 0; r < rows; r++, x += n) {
-        double top = -INFINITY, sum = 0, mean = 0;
-        for (int64_t i = 0; i < n; i++)
-            top = x[i] > top ? x[i] : top;
-        for (int64_t i = 0; i < n; i++) {
-            sum += exp(x[i] - top);
-            mean += x[i] / (double)n;
-        }
-        lse[r] = top + log(sum);
         int64_t t = td__ref_index(a->in_desc[1]->dtype, a->in[1], r);
-        if (!counts(at, t))
-            continue;
-        counted++;
-        double hit = t >= 0 && t < n ? x[t] : (double)NAN;
-        total += (1 - at->smoothing) * (lse[r] - hit);
-        if (at->smoothing > 0) /* a masked class, -inf, would make 0 * inf of it */
-            total += at->smoothing * (lse[r] - mean);
+        total += td__xent_row(at, x, n, t, &lse[r]);
+        counted += td__xent_counts(at, t);
     }
     loss[0] = counted ? total / (double)counted : 0;
 }
@@ -101,6 +108,18 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
+void td__xent_row_back(const td_attr_xent *at, const double *x, int64_t n, int64_t t, double lse,
+                       double scale, double *dx)
+{
+    bool live = td__xent_counts(at, t) && t >= 0 && t < n;
+    for (int64_t i = 0; i < n; i++) {
+        double p = live ? exp(x[i] - lse) - at->smoothing / (double)n : 0;
+        if (live && i == t)
+            p -= 1 - at->smoothing;
+        dx[i] = live ? p * scale : 0;
+    }
+}
+
 /* dx (R, C), from lse (R) and dloss () */
 static void gradients(const td_op_args *a, const double *lse, const double *dloss, double *dx)
 {
@@ -110,17 +129,10 @@ static void gradients(const td_op_args *a, const double *lse, const double *dlos
     int64_t counted = 0;
 
     for (int64_t r = 0; r < rows; r++)
-        counted += counts(at, td__ref_index(a->in_desc[1]->dtype, a->in[1], r));
-    for (int64_t r = 0; r < rows; r++, x += n, dx += n) {
-        int64_t t = td__ref_index(a->in_desc[1]->dtype, a->in[1], r);
-        bool live = counts(at, t) && t >= 0 && t < n;
-        for (int64_t i = 0; i < n; i++) {
-            double p = live ? exp(x[i] - lse[r]) - at->smoothing / (double)n : 0;
-            if (live && i == t)
-                p -= 1 - at->smoothing;
-            dx[i] = live ? p * dloss[0] / (double)counted : 0;
-        }
-    }
+        counted += td__xent_counts(at, td__ref_index(a->in_desc[1]->dtype, a->in[1], r));
+    for (int64_t r = 0; r < rows; r++, x += n, dx += n)
+        td__xent_row_back(at, x, n, td__ref_index(a->in_desc[1]->dtype, a->in[1], r), lse[r],
+                          dloss[0] / (double)counted, dx);
 }
 
 static void back_ref(const td_op_args *a)

@@ -230,6 +230,14 @@ int td__ownership_owner(const td__ownership *m, size_t element)
     return find(td__shards_of(m, td__ownership_bucket(m, element)), m->ranks, element);
 }
 
+bool td__ownership_holds(const td__ownership *m, td__holding h, int bucket, int owner)
+{
+    if (td__holding_has(h, owner) || !m->group || td__ownership_sole(m, bucket) < 0)
+        return td__holding_has(h, owner);
+    return m->group[owner] == m->group[h.rank] ||
+           (h.mirror >= 0 && m->group[owner] == m->group[h.mirror]);
+}
+
 static void add_range(td__optim_range *ranges, int *n, size_t begin, size_t end)
 {
     if (begin == end)
@@ -242,8 +250,6 @@ static void add_range(td__optim_range *ranges, int *n, size_t begin, size_t end)
 
 td_status td__ownership_ranges(const td__ownership *m, td__holding h, td__optim_range **out, int *n)
 {
-    int low = h.mirror >= 0 && h.mirror < h.rank ? h.mirror : h.rank;
-    int high = low == h.mirror ? h.rank : h.mirror;
     td__optim_range *ranges = *out =
         td__calloc(2 * (size_t)m->params + (size_t)m->n_whole + 1, sizeof *ranges);
 
@@ -252,15 +258,9 @@ td_status td__ownership_ranges(const td__ownership *m, td__holding h, td__optim_
         return TD_FAIL(TD_ENOMEM, "no memory for the shards of rank %d", h.rank);
     for (int b = 0; b < m->params; b++) {
         const size_t *cut = td__shards_of(m, b);
-        int sole = m->group ? td__ownership_sole(m, b) : -1;
-        if (sole >= 0) {
-            if (m->group[sole] == m->group[h.rank])
-                add_range(ranges, n, m->begin[b], m->begin[b + 1]);
-            continue;
-        }
-        add_range(ranges, n, cut[low], cut[low + 1]);
-        if (high >= 0)
-            add_range(ranges, n, cut[high], cut[high + 1]);
+        for (int r = 0; r < m->ranks; r++)
+            if (cut[r] < cut[r + 1] && td__ownership_holds(m, h, b, r))
+                add_range(ranges, n, cut[r], cut[r + 1]);
     }
     for (int i = 0; i < m->n_whole; i++)
         add_range(ranges, n, m->whole[i].begin, m->whole[i].end);
@@ -308,8 +308,8 @@ td_status td__worlds_map(const td__worlds *w, td_params *ps, int ranks, td__owne
 td_status td__worlds_holdings(const td__worlds *w, const int *host_of, const int *ranks, int n,
                               td__holding *out)
 {
-    return w->map && n > 1 ? w->map(w->user, n, NULL, out)
-                           : td__holdings_of(host_of, ranks, n, out);
+    TD_TRY(td__holdings_of(host_of, ranks, n, out));
+    return w->map && n > 1 ? w->map(w->user, n, NULL, out) : TD_OK;
 }
 
 /* ---- Optimizers ------------------------------------------------------------------------------ */

@@ -93,6 +93,10 @@ static inline bool td__holding_has(td__holding h, int owner)
     return h.ranks && (h.rank == owner || h.mirror == owner);
 }
 
+/* The same of the shard that `owner` has of a bucket of the map m of h.ranks, which others of its
+ * group, or of the mirrored rank's, may have too. */
+bool td__ownership_holds(const td__ownership *m, td__holding h, int bucket, int owner);
+
 /* The params of a holding in the map of h.ranks, in rising order, and what is whole. The caller
  * frees *out. */
 TD_NODISCARD td_status td__ownership_ranges(const td__ownership *m, td__holding h,
@@ -107,8 +111,8 @@ TD_NODISCARD td_status td__holdings_of(const int *host_of, const int *ranks, int
  * a sync rule does. */
 typedef struct td__worlds {
     size_t nbytes; /* of a bucket of an even map; 0: the default */
-    /* (optional) The map of `ranks` ranks, at least 2, and (ranks) what each of them holds; either
-     * may be NULL. Local. */
+    /* (optional) The map of `ranks` ranks, at least 2, and (ranks) what each of them holds, where
+     * td__holdings_of has written what it says; either may be NULL. Local. */
     td_status (*map)(void *user, int ranks, td__ownership *out, td__holding *holdings);
     void *user;
 } td__worlds;

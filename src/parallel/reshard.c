@@ -14,7 +14,7 @@ typedef struct planner {
     const td__holder *holders;
     const td__holding *to;
     td__ownership *maps; /* (n_maps) of all numbers of ranks that there are */
-    int *owner;          /* (n_maps) of the cell at hand */
+    int *owner, *bucket; /* (n_maps) of the cell at hand */
     int n_maps;
     int *sources; /* (ranks) who holds the cell at hand */
     int n_sources;
@@ -46,8 +46,9 @@ static td_status make_maps(planner *q)
     size_t most = (size_t)q->p->ranks * (TD__MOST_HOLDINGS + 1);
     q->maps = td__calloc(most, sizeof *q->maps);
     q->owner = td__calloc(most, sizeof *q->owner);
+    q->bucket = td__calloc(most, sizeof *q->bucket);
     q->sources = td__calloc((size_t)q->p->ranks, sizeof *q->sources);
-    if (!q->maps || !q->owner || !q->sources)
+    if (!q->maps || !q->owner || !q->bucket || !q->sources)
         return TD_FAIL(TD_ENOMEM, "no memory for the shards of %d ranks", q->p->ranks);
     for (int r = 0; r < q->p->ranks; r++) {
         TD_TRY(need_map(q, q->to[r].ranks));
@@ -89,7 +90,8 @@ static td_status find_cells(planner *q)
 /* Is the cell at hand part of this holding? */
 static bool has(const planner *q, td__holding h)
 {
-    return h.ranks && td__holding_has(h, q->owner[map_of(q, h.ranks)]);
+    int k = map_of(q, h.ranks);
+    return h.ranks && td__ownership_holds(&q->maps[k], h, q->bucket[k], q->owner[k]);
 }
 
 static bool holds(const planner *q, int rank)
@@ -120,8 +122,10 @@ static td_status plan_cell(planner *q, size_t cell)
 {
     size_t begin = q->points[cell], end = q->points[cell + 1], turn = cell;
 
-    for (int i = 0; i < q->n_maps; i++)
+    for (int i = 0; i < q->n_maps; i++) {
         q->owner[i] = td__ownership_owner(&q->maps[i], begin);
+        q->bucket[i] = td__ownership_bucket(&q->maps[i], begin);
+    }
     q->n_sources = 0;
     for (int r = 0; r < q->p->ranks; r++)
         if (holds(q, r))
@@ -171,6 +175,7 @@ td_status td__reshard_plan(td__reshard *p, td_params *ps, const td__worlds *worl
         td__ownership_fini(&q.maps[i]);
     td__free(q.maps);
     td__free(q.owner);
+    td__free(q.bucket);
     td__free(q.sources);
     td__free(q.points);
     if (st)

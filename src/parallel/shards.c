@@ -6,6 +6,8 @@
 #include "parallel/shards_impl.h"
 #include "parallel/step_plan.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
@@ -113,8 +115,7 @@ static td_status set_up_kin(td__shards *s)
     s->kin = td__calloc((size_t)s->size, sizeof *s->kin);
     if (!s->kin)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", s->size);
-    for (int r = 0; r < s->size; r++)
-        s->kin[r] = s->o.kin[r] == s->o.kin[s->rank];
+    memcpy(s->kin, s->o.kin, (size_t)s->size * sizeof *s->kin);
     return TD_OK;
 }
 
@@ -361,8 +362,10 @@ td_status td__shards_gather(td__shards *s, int b)
 /* Does this rank keep the shard of rank r? */
 static bool keeps(const td__shards *s, int r, bool whole)
 {
-    bool kin = s->kin && s->kin[r] && (whole || r % s->lanes == s->rank % s->lanes);
-    return r == s->rank || r == s->mirror || kin;
+    bool kin =
+        s->kin && s->kin[r] == s->kin[s->rank] && (whole || r % s->lanes == s->rank % s->lanes);
+    bool mirrored = s->mirror >= 0 && s->kin && whole && s->kin[r] == s->kin[s->mirror];
+    return r == s->rank || r == s->mirror || kin || mirrored;
 }
 
 void td__shards_drop(td__shards *s, int b)

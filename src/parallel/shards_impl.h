@@ -26,7 +26,7 @@ struct td__shards {
     uint64_t sent;           /* bytes, so far */
     int mirror, mirrored_by; /* -1: nobody */
     int place;               /* in the ring of mirrors */
-    bool *kin;               /* by rank: has the params of this one, too; NULL: none has */
+    int *kin;                /* by rank: those with one number have the same params; NULL */
     int lanes;               /* neighbours that have pieces of params; 1: none is cut */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "graph/cost.h"
+#include "graph/origin.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
 
@@ -149,17 +150,20 @@ void td__planner_name(td__planner *w, int chunk, size_t begin)
 {
     const td_params *ps = w->at->params;
     size_t shift = td_params_trainable(ps) - td__params_dense(ps);
-    const char *first = "";
-    char name[96];
+    const char *first = "", *origin = NULL;
+    char name[160];
     if (w->st || w->rank)
         return;
     for (int i = 0; i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
         size_t at = info.offset - (info.is_state ? shift : 0);
-        if (!info.sparse && at <= begin)
+        if (!info.sparse && at <= begin) {
             first = info.name;
+            origin = td__params_origin(ps, i);
+        }
     }
-    snprintf(name, sizeof name, "bucket %d, from %s", chunk - 1, first);
+    snprintf(name, sizeof name, "bucket %d, from %.64s%s%s", chunk - 1, first, origin ? ", " : "",
+             origin ? origin : "");
     w->st = td__plan_name_chunk(w->p, chunk, name);
 }
 
@@ -189,6 +193,23 @@ static td_status prepare(td__planner *w)
     return td__rank_tree_plan(&w->tree, c->batches, c->last_rows, &changed);
 }
 
+/* "the model, job.yaml:3 to 9": params lie in the order in which gradients become final. */
+static td_status name_model(td__planner *w)
+{
+    const td_params *ps = w->at->params;
+    int n = td_params_count(ps);
+    char name[128], origin[TD__ORIGIN] = "";
+    const char *first = NULL, *last = NULL;
+    for (int i = 0; i < n; i++) {
+        const char *at = td__params_origin(ps, i);
+        last = last ? last : at;
+        first = at && !td_params_info(ps, i).is_state ? at : first;
+    }
+    td__origin_text(first, last, origin);
+    snprintf(name, sizeof name, "the model%s%s", *origin ? ", " : "", origin);
+    return td__plan_name_chunk(w->p, 0, name);
+}
+
 static td_status write_lists(td__planner *w)
 {
     int tensor = w->at->config->mesh.size[TD_AXIS_TENSOR];
@@ -198,7 +219,7 @@ static td_status write_lists(td__planner *w)
     mesh.size[TD_AXIS_TENSOR] = tensor > 1 ? tensor : 1;
     chunks = w->at->map && w->at->map->n > chunks ? w->at->map->n : chunks;
     TD_TRY(td__plan_create(&mesh, TD_AXIS_DATA, 1 + chunks, &w->p));
-    TD_TRY(td__plan_name_chunk(w->p, 0, "the model"));
+    TD_TRY(name_model(w));
     for (w->rank = 0; !w->st && w->rank < w->ranks; w->rank++) {
         w->ran = w->called = TD__PLAN_NONE;
         w->overlaps = false;

@@ -292,29 +292,30 @@ static td__plan_case plan_case(const td__sync *s, uint64_t step, int batches, in
                                int64_t last_rows)
 {
     const td__step_opts *o = td__step_opts_of(s->engine);
-    return (td__plan_case){
-        .config = s->x.config,
-        .world = td__sync_world_of(s->x.comm, s->x.elastic),
-        .host_of = td__comm_host_of(s->x.comm),
-        .params = o->params,
-        .optim = td__plan_optim_of(o->optimizer, o->params),
-        .set = o->set,
-        .micro_batches = o->micro_batches,
-        .accumulate = o->accumulate,
-        .bounds = o->bounds,
-        .map = s->x.shards ? td__shards_ownership(s->x.shards) : NULL,
-        .mirrors = s->x.shards && td__shards_mirror(s->x.shards) >= 0,
-        .watched = o->watch != NULL,
-        .update_late = o->update_late,
-        .host_reads = td__device_host_reads(td__params_device(o->params)),
-        .own = o->stage ? o->stage->own : NULL,
-        .n_own = o->stage ? o->stage->n_own : 0,
-        .squares = o->stage && o->stage->updates ? (size_t)td_params_count(o->params) : 0,
-        .steps = s->x.steps,
-        .step = step,
-        .batches = batches,
-        .rows = rows,
-        .last_rows = last_rows};
+    return (td__plan_case){.config = s->x.config,
+                           .world = td__sync_world_of(s->x.comm, s->x.elastic),
+                           .host_of = td__comm_host_of(s->x.comm),
+                           .params = o->params,
+                           .optim = td__plan_optim_of(o->optimizer, o->params),
+                           .set = o->set,
+                           .micro_batches = o->micro_batches,
+                           .accumulate = o->accumulate,
+                           .bounds = o->bounds,
+                           .map = s->x.shards ? td__shards_ownership(s->x.shards) : NULL,
+                           .mirrors = s->x.shards && td__shards_mirror(s->x.shards) >= 0,
+                           .watched = o->watch != NULL,
+                           .update_late = o->update_late,
+                           .host_reads = td__device_host_reads(td__params_device(o->params)),
+                           .own = o->stage ? o->stage->own : NULL,
+                           .n_own = o->stage ? o->stage->n_own : 0,
+                           .squares = o->stage && o->stage->updates && !o->taker
+                                          ? (size_t)td_params_count(o->params)
+                                          : 0,
+                           .steps = s->x.steps,
+                           .step = step,
+                           .batches = batches,
+                           .rows = rows,
+                           .last_rows = last_rows};
 }
 
 /* The plan of a usual step is made, checked and compared on all ranks before the first one. Ranks

@@ -281,6 +281,8 @@ struct td__sync_ops {
      * made it. If they have: make it too; local, until the next step begins. */
     bool (*prepared)(const td__sync *s);
     td_status (*forward)(td__sync *s);
+    /* (optional) It is prepared, and the comm is about to go: drop all but what forward needs. */
+    void (*shed)(td__sync *s);
     /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
      * rule with a leader: at the end only. */
     td_status (*meet)(td__sync *s, td__sync_meet why);
@@ -325,6 +327,9 @@ typedef struct td__sync_host {
     const void *(*place)(void *user, size_t *nbytes);
     void (*follows)(void *user, const void *place);
     void (*followed)(void *user, double lr, const td__step_result *r);
+    /* Of the run's moment this rank has no more than n ranges of the params and states, of all that
+     * servers hold, `total`; n 0: everything. */
+    void (*holds)(void *user, const td__param_range *at, int n, size_t total);
     /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What
      * the model reads of them, input by input, is in `samples`; *out is to be freed (td__free). */
     td_status (*outputs)(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
@@ -366,13 +371,14 @@ struct td__sync {
 typedef struct td__sync_division {
     int ranks;                /* that have the model together; 1: each has all of it */
     bool stages, pieces;      /* a rank has some of the layers; a part of each wide layer */
-    bool split_outputs;       /* no rank has all predictions of a batch */
     const char *split_params; /* what is set so that no rank has all params; NULL: nothing */
 } td__sync_division;
 td__sync_division td__sync_division_of(const td__sync_config *c);
 /* Of so many ranks, how many compute each for themselves: groups of them, if they have the model
  * together; without servers. At least 1. */
 int td__sync_replicas(const td__sync_config *c, int ranks);
+/* c for ranks that use a trained model: how they divide it, and nothing of how it was trained. */
+void td__sync_to_use(td__sync_config *c);
 /* How products are cut, on a rank. */
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks);
 
@@ -459,6 +465,11 @@ TD_NODISCARD td_status td__sync_gather(td__sync *s, td__step_times *times);
 /* Of no rule (NULL), these are false and do nothing. */
 bool td__sync_prepared(const td__sync *s);
 TD_NODISCARD td_status td__sync_forward(td__sync *s);
+static inline void td__sync_shed(td__sync *s)
+{
+    if (s && s->ops->shed)
+        s->ops->shed(s);
+}
 /* At begin and end, and else if there was a step since ranks have met. */
 TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
 int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);

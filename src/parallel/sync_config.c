@@ -14,14 +14,13 @@ static int along(const td__sync_config *c, td__axis axis)
 td__sync_division td__sync_division_of(const td__sync_config *c)
 {
     int stages = along(c, TD_AXIS_PIPELINE), pieces = along(c, TD_AXIS_TENSOR);
-    return (td__sync_division){
-        .ranks = stages * pieces,
-        .stages = stages > 1,
-        .pieces = pieces > 1,
-        .split_outputs = stages > 1 && !c->servers, /* servers have whole models, and evaluate */
-        .split_params = c->zero == 3 ? "parallel.zero: 3"
-                        : stages > 1 ? "parallel.pipeline"
-                                     : NULL};
+    return (td__sync_division){.ranks = stages * pieces,
+                               .stages = stages > 1,
+                               .pieces = pieces > 1,
+                               .split_params = c->zero == 3 ? "parallel.zero: 3"
+                                               : stages > 1 ? "parallel.pipeline"
+                                               : pieces > 1 ? "parallel.tensor"
+                                                            : NULL};
 }
 
 int td__sync_replicas(const td__sync_config *c, int ranks)
@@ -42,6 +41,17 @@ td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks
         cut.rank = rank % size;
     }
     return cut;
+}
+
+void td__sync_to_use(td__sync_config *c)
+{
+    *c = (td__sync_config){.zero = c->zero == 3 ? 3 : 0,
+                           .mesh = c->mesh,
+                           .schedule = c->schedule,
+                           .chunks = c->chunks,
+                           .stages = c->stages,
+                           .tensor_pieces = c->tensor_pieces,
+                           .sequence = c->sequence};
 }
 
 /* ---- Any bits -------------------------------------------------------------------------------- */

@@ -91,6 +91,7 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                            .norm = end.clips ? (uint64_t)end.params * sizeof(double) : 0,
                            .norm_shared = end.shares && mesh->size[TD_AXIS_DATA] > 1,
                            .in_order = end.in_order,
+                           .held = end.held,
                            .direct = end.direct};
     td__chunk_edge *edges = td__calloc((size_t)cut->n_edges + 1, sizeof *edges);
     uint64_t *grads = td__calloc((size_t)cut->n_pieces, sizeof *grads);
@@ -111,8 +112,8 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
     td__free(edges);
     td__free(grads);
     for (int c = 0; !st && c < cut->n_pieces; c++) {
-        char name[TD__PIECE_NAME];
-        st = td__plan_name_chunk(*out, c, td__cut_name(cut, c, name));
+        char name[TD__PIECE_PLACE];
+        st = td__plan_name_chunk(*out, c, td__cut_place(cut, c, name));
         if (st) {
             td__plan_destroy(*out);
             *out = NULL;

@@ -21,6 +21,7 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
                         .shares = p->base.x.config->zero > 0,
                         .params = p->params,
                         .in_order = p->base.x.config->in_order != 0,
+                        .held = p->held != NULL,
                         .direct = direct};
     TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, p->costs,
                                      &n->plan, &n->slots));

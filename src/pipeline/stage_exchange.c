@@ -126,6 +126,22 @@ td_status td__pipeline_told(td__shared_works *works)
     return first;
 }
 
+td_status td__pipeline_tell_statistics(td__pipeline_rule *p, float *block)
+{
+    const td_params *ps = p->base.x.step.params;
+    size_t states = td_params_trainable(ps);
+    for (int c = 0; p->shape.stages > 1 && c < p->chunks; c++)
+        for (int i = 0; i < p->cut->pieces[c].n_params; i++) {
+            td__param_range r = p->cut->pieces[c].params[i];
+            r.begin = r.begin > states ? r.begin : states;
+            if (r.begin >= r.end)
+                continue;
+            r = td__pipeline_grads_of(ps, r);
+            TD_TRY(tell(p, c, -1, block + r.begin, r.end - r.begin));
+        }
+    return TD_OK;
+}
+
 td_status td__pipeline_wait_turn(void *user)
 {
     td__pipeline_rule *p = user;

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "graph/cost.h"
 #include "graph/params.h"
 #include "pipeline/chunks.h"
@@ -67,15 +68,33 @@ static int lanes_of(const td__pipeline_shape *shape)
     return shape->mesh.size[TD_AXIS_TENSOR];
 }
 
-/* The rank whose shards a rank has, too: the one in its place of the first replica; with
- * parallel.zero replicas have states of their own. */
-static int twin_of(const td__sync_hold *h, const td__pipeline_shape *shape, int rank)
+bool td__stage_holds_steps(bool elastic, const td_params *ps)
+{
+    return elastic && td_params_trainable(ps) == td__params_dense(ps);
+}
+
+/* The rank whose shards a rank has, too; itself: nobody's. Of several replicas, the one in its
+ * place of the first replica; with parallel.zero replicas have states of their own. mirror: of
+ * elastic ranks, what td__holdings_of() says. */
+static int twin_of(const td__sync_hold *h, const td__pipeline_shape *shape, int rank, int mirror)
 {
     const td__rank_mesh *mesh = &shape->mesh;
-    if (h->config->zero)
-        return rank;
-    return first_of(mesh, td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE)) +
-           td__rank_mesh_coordinate(mesh, rank, TD_AXIS_TENSOR);
+    int replica = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_DATA), last = shape->replicas - 1;
+    if (h->elastic && !last)
+        return mirror;
+    if (h->elastic && h->config->zero)
+        return td__rank_mesh_peer(mesh, rank, TD_AXIS_DATA, replica ? -1 : last);
+    return h->config->zero ? rank : td__rank_mesh_peer(mesh, rank, TD_AXIS_DATA, -replica);
+}
+
+/* By rank. */
+static void find_holdings(const td__sync_hold *h, const td__pipeline_shape *shape, int ranks,
+                          td__holding *of)
+{
+    for (int r = 0; r < ranks; r++) {
+        int twin = twin_of(h, shape, r, of[r].mirror);
+        of[r] = (td__holding){ranks, r, twin == r ? -1 : twin};
+    }
 }
 
 /* Who has what, in room for numbers by param, and twice by rank: kin have the same params, a group
@@ -97,12 +116,14 @@ static td_status make_shards(const td__sync_hold *h, const td__cut *cut,
 {
     int rank = td_comm_rank(h->comm), size = td_comm_size(h->comm);
     td__owners owners = owners_of(h, cut, shape, size, room);
+    td__mirror_place place;
+    TD_TRY(td__mirror_place_of(td__comm_host_of(h->comm), rank, size, &place));
     return td__shards_create(&(td__shards_opts){.comm = h->comm,
                                                 .params = h->params,
                                                 .of_params = true,
                                                 .owners = &owners,
                                                 .kin = room + td_params_count(h->params),
-                                                .twin = twin_of(h, shape, rank),
+                                                .twin = twin_of(h, shape, rank, place.mirror),
                                                 .bucket_nbytes = h->config->bucket_nbytes},
                              out);
 }
@@ -135,10 +156,8 @@ td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
     td__cut *cut;
     int *room;
     TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
-    for (int r = 0; holdings && r < ranks; r++) {
-        int twin = twin_of(h, &shape, r);
-        holdings[r] = (td__holding){ranks, r, twin == r ? -1 : twin};
-    }
+    if (holdings)
+        find_holdings(h, &shape, ranks, holdings);
     td_status st = make_room(h, ranks, &room);
     if (!st && out) {
         td__owners owners = owners_of(h, cut, &shape, ranks, room);
@@ -235,7 +254,8 @@ td_status td__stage_inside(const td__sync_hold *h, int ranks, td__sync_inside *o
                              .ranks = shape.replicas,
                              .own = ranges.at,
                              .n_own = ranges.n,
-                             .shares = h->config->zero > 0 && shape.replicas > 1};
+                             .shares = h->config->zero > 0 && shape.replicas > 1 &&
+                                       !td__stage_holds_steps(h->elastic, h->params)};
     ranges.at = st ? ranges.at : NULL;
     out->own = st ? NULL : out->own;
     td__stage_ranges_fini(&ranges);
@@ -326,11 +346,15 @@ static td_status find_most(const td__sync_sizes *z, const td__cut *cut,
         if (td__stage_nbytes(&all[s], z->states) > td__stage_nbytes(most, z->states))
             most = &all[s];
     size_t rows = td_params_trainable(z->ps) - td__params_dense(z->ps);
+    size_t states = most->params / (size_t)(z->config->zero ? shape->replicas : 1);
+    bool held = td__stage_holds_steps(z->world.elastic, z->ps), alone = shape->replicas == 1;
+    size_t mirrored = held && alone ? most->params : 0; /* of another stage */
+    if (held && (alone || z->config->zero))             /* those of a second rank */
+        states *= 2;
     *out = (td__sync_need){
-        .weights = (most->params + most->read) * sizeof(float) + most->packed,
-        .grads = most->grads,
-        .optimizer = (most->params / (size_t)(z->config->zero ? shape->replicas : 1) + rows) *
-                     (size_t)z->states * sizeof(float),
+        .weights = (most->params + mirrored + most->read) * sizeof(float) + most->packed,
+        .grads = most->grads + (held ? (most->params + mirrored) * sizeof(float) : 0),
+        .optimizer = (states + rows) * (size_t)z->states * sizeof(float),
         .activations = most->activations};
     td__free(all);
     return TD_OK;

@@ -13,8 +13,12 @@
 
 /* The chunk that updates these elements; -1: none does. */
 int td__chunk_of_params(const td__cut *cut, size_t element);
+/* Are sums of steps held until all ranks have theirs (held_step.h)? */
+bool td__stage_holds_steps(bool elastic, const td_params *ps);
 /* The shards of a td__sync_hold: the first replica of a stage owns its params, others are its
- * twins; with parallel.zero 1 every replica owns some, and all have the params. Local. */
+ * twins; with parallel.zero 1 every replica owns some, and all have the params. Where ranks may be
+ * lost, what only one rank would have another one mirrors: with one replica the next rank of all,
+ * with parallel.zero the next replica of the stage. Local. */
 TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out);
 /* The same of any world of elastic ranks (td__sync_ops.map). */
 TD_NODISCARD td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,

@@ -109,6 +109,20 @@ static void fold(void *user)
     }
 }
 
+static td_status make_held(td__pipeline_rule *p)
+{
+    const td__sync_ctx *x = &p->base.x;
+    if (!td__stage_holds_steps(x->elastic, x->step.params))
+        return TD_OK;
+    return td__held_step_create(&(td__held_opts){.comm = x->comm,
+                                                 .shards = x->shards,
+                                                 .params = x->step.params,
+                                                 .optimizer = x->step.optimizer,
+                                                 .program = x->step.program,
+                                                 .sends = p->shape.replicas == 1},
+                                &p->held);
+}
+
 /* The rule of the replicas of a part, on an engine that updates this rank's params alone. */
 static td_status make_inner(td__pipeline_rule *p)
 {
@@ -124,6 +138,8 @@ static td_status make_inner(td__pipeline_rule *p)
                                 .fold = fold};
     x.config = &p->inner_config;
     x.comm = p->channels.data;
+    if (p->held)
+        x.step.taker = td__held_step_taker(p->held);
     x.step.stage = &p->stage;
     x.step.cuts = p->peers.cuts.n ? &p->peers.cuts : NULL;
     x.step.bounds = NULL;
@@ -259,6 +275,7 @@ static td_status create(td__sync *s)
     p->schedule = p->shape.schedule;
     p->chunks = p->shape.chunks;
     p->params = td_params_count(s->x.step.params);
+    TD_TRY(make_held(p));
     TD_TRY(make_parts(p, &p->shape));
     TD_TRY(make_inner(p));
     TD_TRY(make_runners(p));
@@ -290,7 +307,7 @@ static void clear_stacks(td__pipeline_rule *p)
         td__grad_clear(td__step_grads(p->inner->engine), &p->stacks[c]);
 }
 
-static void destroy(td__sync *s)
+static void shed(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     clear_stacks(p);
@@ -317,6 +334,13 @@ static void destroy(td__sync *s)
     td__free(p->stacks);
     td__free(p->stacked);
     td__stage_ranges_fini(&p->ranges);
+    *p = (td__pipeline_rule){.base = p->base, .held = p->held};
+}
+
+static void destroy(td__sync *s)
+{
+    shed(s);
+    td__held_step_destroy(((td__pipeline_rule *)s)->held);
 }
 
 /* ---- Meetings -------------------------------------------------------------------------------- */
@@ -346,8 +370,8 @@ static void report(td__sync *s, td__train_result *out)
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
-    if (why == TD_MEET_BEGIN)
-        return TD_OK;
+    if (why == TD_MEET_BEGIN) /* ranks may have come with what they update alone */
+        return s->x.elastic ? td__pipeline_gather(s) : TD_OK;
     if (p->flow)
         TD_TRY(td__flow_empty(p->flow));
     for (int c = 0; c < p->chunks; c++)
@@ -368,6 +392,8 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     clear_stacks(p);
     p->wait = 0;
     p->sent = 0;
+    if (p->held)
+        td__held_step_begin(p->held);
     TD_TRY(td__pipeline_tell_shared(p));
     return td__sync_inner_begin(p->inner, at);
 }
@@ -417,6 +443,8 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     TD_TRY(td__tensor_peers_sum(&p->peers, numbers, TD_REQUESTS));
     TD_TRY(td_allreduce(p->channels.pipeline, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL));
     TD_TRY(td__sync_inner_step(p->inner, lr, out));
+    if (p->held)
+        TD_TRY(td__pipeline_update_held(p, lr, out));
     TD_TRY(td__pipeline_pass_turn(p));
     out->seconds = NULL; /* were added up over the stages of a replica */
     out->times.wait += p->wait;
@@ -442,6 +470,7 @@ static void abandon(td__sync *s, const char *why)
     .need = td__stage_need_most, .hold = td__stage_shards, .map = td__stage_map,               \
     .inside = td__stage_inside, .create = create, .leave = leave, .destroy = destroy,          \
     .begin = begin, .batch = batch, .step = step, .gather = td__pipeline_gather, .meet = meet, \
+    .prepared = td__pipeline_prepared, .forward = td__pipeline_forward, .shed = shed,          \
     .report = report, .abandon = abandon
 
 const td__sync_ops td__sync_pipeline = {

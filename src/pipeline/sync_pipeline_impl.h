@@ -6,6 +6,7 @@
 #include "parallel/sync.h"
 #include "parallel/tensor_peers.h"
 #include "pipeline/executor.h"
+#include "pipeline/held_step.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/stage_params.h"
 
@@ -54,8 +55,9 @@ typedef struct td__pipeline_rule {
     uint64_t lists, direct_lists; /* that were run; of them, those with direct messages */
     int ran;                      /* micro-batches of the last list that was run; 0: none */
     const td__pipeline_planned
-        *through;   /* all batches of the step under way in one list, or NULL */
-    td__flow *flow; /* NULL: the schedule empties the pipeline in each step */
+        *through;        /* all batches of the step under way in one list, or NULL */
+    td__flow *flow;      /* NULL: the schedule empties the pipeline in each step */
+    td__held_step *held; /* NULL: params are updated as soon as their sums are there */
 } td__pipeline_rule;
 
 /* pipeline_check.c: of td__sync_ops. */
@@ -90,6 +92,12 @@ td__tensor_walk td__pipeline_walk(const td__pipeline_rule *p, td__param_range r)
 /* With parallel.zero: replicas of a stage share the optimizer's states of its params. */
 bool td__pipeline_shares_states(const td__pipeline_rule *p);
 
+/* held_update.c: the end of a step that is held; of td__sync_ops. */
+TD_NODISCARD td_status td__pipeline_update_held(td__pipeline_rule *p, double lr,
+                                                td__step_result *out);
+bool td__pipeline_prepared(const td__sync *s);
+TD_NODISCARD td_status td__pipeline_forward(td__sync *s);
+
 /* flow.c: begin, batch, step and meet of a rule whose schedule flows. */
 
 TD_NODISCARD td_status td__flow_create(td__pipeline_rule *p);
@@ -118,6 +126,8 @@ typedef struct td__shared_works {
 TD_NODISCARD td_status td__pipeline_tell_ahead(td__pipeline_rule *p, td_params *of,
                                                td__shared_works *works);
 TD_NODISCARD td_status td__pipeline_told(td__shared_works *works);
+/* Statistics of the states of each stage, in a block laid out as the gradients, to all stages. */
+TD_NODISCARD td_status td__pipeline_tell_statistics(td__pipeline_rule *p, float *block);
 /* With parallel.update in-order: wait until the stage before has updated its params (a
  * td__step_stage's; user is the rule); tell the one behind that this one has. */
 TD_NODISCARD td_status td__pipeline_wait_turn(void *user);

@@ -354,6 +354,24 @@ static td_status add_send(builder *b, const message *x)
                         b->index[run_of(b, x->from, TD_RUN_FORWARD, x->micro_batch + slots)], at);
 }
 
+/* Sums to the ranks that mirror them, where a stage has no other replica, and the moment at which
+ * all ranks are known to have theirs. */
+static td_status add_held(builder *b, int role, int *after)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    op.after[0] = *after != TD__PLAN_NONE ? *after : b->s->n[role] - 1;
+    if (b->o->mesh.size[TD_AXIS_DATA] == 1) {
+        op.coll = TD_PLAN_ALL_TO_ALL;
+        for (int c = 0; b->o->grads && c < b->o->at.chunks; c++)
+            op.nbytes += b->o->grads[c];
+        TD_TRY(td__plan_add(b->p, role, &op, after));
+        op.after[0] = *after;
+    }
+    op.coll = TD_PLAN_BARRIER;
+    op.nbytes = 0;
+    return td__plan_add(b->p, role, &op, after);
+}
+
 /* What comes after the last micro-batch: sums along the data axis, the norm, updates. */
 static td_status add_end(builder *b, int role)
 {
@@ -374,6 +392,8 @@ static td_status add_end(builder *b, int role)
         if (b->o->norm_shared)
             TD_TRY(td__plan_add(b->p, role, &op, &norm));
     }
+    if (b->o->held)
+        TD_TRY(add_held(b, role, &norm));
     TD_TRY(add_turn(b, role, TD_PLAN_RECV, TD__PLAN_NONE, &turn));
     for (int c = 0; c < b->o->at.chunks; c++)
         if (stage_of(b, c) == role)

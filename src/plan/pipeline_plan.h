@@ -34,6 +34,7 @@ typedef struct td__pipeline_opts {
     uint64_t norm;         /* updates wait for so many bytes of numbers that all stages add up, */
     bool norm_shared;      /* and the replicas of each: clipping */
     bool in_order;         /* a stage updates after the one before it has */
+    bool held;             /* none does before all ranks have their sums: elastic ranks */
     bool direct;           /* a run waits for the sends of the one before it */
     double update;         /* seconds of an update */
 } td__pipeline_opts;

@@ -77,7 +77,7 @@ typedef struct td__plan {
     td__rank_mesh mesh;
     td__axis axis;        /* of the roles */
     td__plan_list *roles; /* (td__plan_roles()) */
-    char **chunks;        /* (n_chunks) what people call them: "conv1 to fc2 (job.yaml:12)" */
+    char **chunks;        /* (n_chunks) what people call them: "conv1 to fc2, job.yaml:9 to 12" */
     int n_chunks;
 } td__plan;
 
@@ -130,8 +130,9 @@ TD_NODISCARD td_status td__plan_digest(const td__plan *p, char hex[65]);
 /* "rank 1"; where a role is several ranks "stage 1 (ranks 2 to 3)", or "replica". Returns buf. */
 enum { TD__PLAN_ROLE = 64 };
 char *td__plan_role_text(const td__plan *p, int role, char buf[TD__PLAN_ROLE]);
-/* "rank 1: forward of micro-batch 3 through chunk 1 (conv1 to fc2)". Returns buf. */
-enum { TD__PLAN_TEXT = 256 };
+/* "rank 1: forward of micro-batch 3 through chunk 1 (conv1 to fc2, job.yaml:9 to 12)". Returns
+ * buf. */
+enum { TD__PLAN_TEXT = 384 };
 char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TEXT]);
 /* A line per operation, role by role; with times, when. */
 void td__plan_print(const td__plan *p, const td__plan_times *times, td__text *out);

@@ -102,7 +102,7 @@ static void coll_text(const td__plan *p, const td__plan_op *o, int role, const c
 char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TEXT])
 {
     const td__plan_op *o = &p->roles[role].ops[op];
-    char name[96], size[TD__HUMAN], who[TD__PLAN_ROLE];
+    char name[208], size[TD__HUMAN], who[TD__PLAN_ROLE];
     td__plan_role_text(p, role, who);
     named(p, o->chunk, name, sizeof name);
     switch ((td__plan_kind)o->kind) {

@@ -29,7 +29,7 @@ struct td__ps_inbox {
     td__ps_lane *lanes;
     int n;
     size_t floats, max_numbers;
-    td__param_range own;
+    td__ps_held own;
     slot *slots; /* (n) */
     /* The lock protects what follows, and phase, number and push of slots. */
     pthread_mutex_t lock;
@@ -66,8 +66,10 @@ static td_status receive(slot *s)
                        p.n_numbers);
     if (p.n_numbers)
         TD_TRY(td__ps_hear(l, s->numbers, (size_t)p.n_numbers * sizeof *s->numbers, false));
-    for (int i = 0; i < p.slots; i++)
-        TD_TRY(td__ps_take_range(l, l->push + (size_t)i * b->floats + b->own.begin, b->own));
+    for (int i = 0; i < p.slots * b->own.n; i++) {
+        td__param_range at = b->own.at[i % b->own.n];
+        TD_TRY(td__ps_take_range(l, l->push + (size_t)(i / b->own.n) * b->floats + at.begin, at));
+    }
     pthread_mutex_lock(&b->lock);
     s->push = p;
     s->number = ++b->arrived;
@@ -227,7 +229,7 @@ static td_status start(td__ps_inbox *b, int worker)
                  : TD_OK;
 }
 
-td_status td__ps_inbox_create(td__ps_lane *lanes, int n, size_t floats, td__param_range own,
+td_status td__ps_inbox_create(td__ps_lane *lanes, int n, size_t floats, td__ps_held own,
                               size_t numbers, td__ps_inbox **out)
 {
     pthread_condattr_t attr;

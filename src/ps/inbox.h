@@ -7,8 +7,8 @@
 #define TD_PS_INBOX_H
 
 #include "base/deadline.h"
-#include "graph/cut.h"
 #include "ps/lane.h"
+#include "ps/shard_map.h"
 #include "run/observer.h"
 
 /* What a worker says with its gradients. */
@@ -28,7 +28,7 @@ typedef struct td__ps_inbox td__ps_inbox;
 /* lanes: borrowed, of n workers; own: what is received of a slot of `floats`; numbers: the most
  * that a push has. */
 TD_NODISCARD td_status td__ps_inbox_create(td__ps_lane *lanes, int n, size_t floats,
-                                           td__param_range own, size_t numbers, td__ps_inbox **out);
+                                           td__ps_held own, size_t numbers, td__ps_inbox **out);
 /* Nobody is waited for any more; links of workers whose push is under way are aborted. */
 void td__ps_inbox_destroy(td__ps_inbox *b); /* NULL is allowed */
 

@@ -160,8 +160,6 @@ static void find_place(td__ps_rule *r, uint64_t steps)
 static td_status bring_params(void *user)
 {
     td__ps_rule *r = user;
-    if (r->servers == 1 || r->copies)
-        return TD_OK;
     TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_SHOW}));
     return td__ps_fetch(r, false);
 }
@@ -264,10 +262,11 @@ static td_status update(td__ps_rule *r, td__ps_command *c)
     c->rows = td__step_rows(e);
     c->last_rows = td__step_last_rows(e);
     TD_TRY(command(r, c));
-    TD_TRY(td__ps_copy_out(r, c)); /* from here on it is not lost with this server */
+    TD_TRY(td__ps_copy_out(r));
     TD_TRY(td__ps_apply(r, c));
+    td__ps_copy_done(r);
     r->version++;
-    return td__ps_tables_apply(r->tables, c->worker, c->step);
+    return TD_OK;
 }
 
 /* A step without a push of dense gradients: the other servers count it too. */
@@ -278,8 +277,10 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     if (!r->copies && !r->tables)
         return TD_OK;
     TD_TRY(command(r, c));
-    TD_TRY(td__ps_copy_out(r, c));
-    return td__ps_tables_apply(r->tables, c->worker, c->step);
+    TD_TRY(td__ps_copy_out(r));
+    TD_TRY(td__ps_apply(r, c));
+    td__ps_copy_done(r);
+    return TD_OK;
 }
 
 /* Idle workers do what others are too late with; not where pushes are those of a replay. A worker
@@ -578,10 +579,8 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
         return TD_OK;
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
-    if (!r->copies) {
-        TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-        TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
-    }
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
+    TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
     if (why == TD_MEET_RESIZE)
         return tell_resize(r);

@@ -44,13 +44,15 @@
  *          vigil (coll/vigil.h), workers and other servers in their calls, server 0 while it waits
  *          for pushes, which workers may owe to another server. Elastic ranks have agents for that.
  * Meshes   A worker may be several ranks (team.h).
- * Replicas With parallel.replicas every server keeps all shards (copies.c): pushes go to all of
- *          them, and each makes the same updates in the order of server 0, but hands out its own
- *          shard alone. A push is applied, and its worker told so, only when all servers have it.
- *          So each of them has the state of the run (elastic/elastic.h) when another is lost: the
- *          generation ends, and the next begins with the newest of them; its first rank leads.
- *          What is lost with server 0 is only who works on what: batches of the epoch that are not
- *          among those done (`done`) are dealt out again. */
+ * Replicas With parallel.replicas servers stand in a ring, and each has a copy of the shard of the
+ *          one before it (copies.c): gradients of a shard go to both, and both make the same
+ *          updates in the order of server 0, but only the first hands the shard out. A push is
+ *          applied, and its worker told so, only when all servers have it. So when a server is
+ *          lost the others have all shards (elastic/catch_up_parts.c): the generation ends, and
+ *          the next one begins with what they put together; its first rank leads. What is lost
+ *          with server 0 is only who works on what: batches of the epoch that are not among those
+ *          done (`done`) are dealt out again. Two neighbours lost at once are a shard lost: then
+ *          the run goes back to its checkpoint. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PS_PS_H
 #define TD_PS_PS_H
@@ -95,6 +97,36 @@ typedef struct td__ps_seat {
     td__rank_times times;
 } td__ps_seat;
 
+/* Server 0 to the others. */
+typedef enum td__ps_verb {
+    TD__PS_APPLY,   /* receive the push of a worker, or of all, and update with it */
+    TD__PS_NOTE,    /* with copies or tables: a step that has no push */
+    TD__PS_DROP,    /* receive it and leave it */
+    TD__PS_PUBLISH, /* hand the shard to a worker */
+    TD__PS_ACK,     /* tell it that its push is applied: its area of the lane is free */
+    TD__PS_FETCH,   /* hand it, with the optimizer's states, to server 0; with copies, to 1 too */
+    TD__PS_SHOW,    /* to server 0, without the states: for a client */
+    TD__PS_END
+} td__ps_verb;
+typedef struct td__ps_command {
+    int32_t verb, worker; /* -1: all */
+    uint64_t step;
+    int32_t batches, end; /* end: a td__ps_end */
+    int64_t rows, last_rows;
+    int64_t samples; /* that are in the update */
+    double lr, loss;
+    uint64_t within_ms; /* what the worker has told server 0 may take so long here; 0: a call's */
+} td__ps_command;
+
+/* An update that this server has all of, and others may have made (copies.c). */
+typedef struct td__ps_late {
+    td__ps_command what;
+    bool ready, now;    /* now: it is being made, without others */
+    const float *grads; /* of it, laid out as the block; */
+    float *own;         /* a copy of what this server has of them, when lanes are gone */
+    double *squares;    /* (params) sums over all servers */
+} td__ps_late;
+
 /* The struct of every rule. */
 struct td__ps_rule {
     td__sync base;
@@ -107,16 +139,19 @@ struct td__ps_rule {
     td__ps_lane *lanes; /* (n_lanes) servers: to all workers; workers: to all servers */
     int n_lanes;
     td_comm *peers;        /* servers, if there are several: all of them */
-    td__step_stage stage;  /* servers: what this one updates */
+    td__step_stage stage;  /* servers: what this one updates, */
+    td__ps_held held;      /* which is so much; */
+    size_t adding;         /* where it adds up now */
     td__rank_tree tree;    /* servers: what is added up in a step */
     td__ps_tables *tables; /* of the model; NULL: none */
     bool tables_read;      /* server 0: those of the step before the first */
     td__blend_op *adds;    /* (room_adds) */
     int room_adds;
-    bool copies;          /* every server has all shards */
+    bool copies;          /* every server has the shard of the one before it, too */
     unsigned char *place; /* (place_nbytes) servers beside server 0, with copies */
     size_t place_nbytes;
-    float *done; /* (steps_of_epoch) 1: the batch of this step is applied */
+    td__ps_late late; /* servers, with copies */
+    float *done;      /* (steps_of_epoch) 1: the batch of this step is applied */
     uint64_t steps_of_epoch, n_done;
     bool counted_done; /* n_done is that of `done` */
 
@@ -176,41 +211,28 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
     .destroy = td__ps_destroy, .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, \
     .unplanned = "workers push and pull when they come to it", .meet = td__ps_meet,               \
     .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .states = td__ps_states,   \
-    .abandon = td__ps_abandon
+    .abandon = td__ps_abandon, .prepared = td__ps_prepared, .forward = td__ps_forward
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 
-/* Server 0 to the others. */
-typedef enum td__ps_verb {
-    TD__PS_APPLY,   /* receive the push of a worker, or of all, and update with it */
-    TD__PS_NOTE,    /* with copies or tables: a step that has no push */
-    TD__PS_DROP,    /* receive it and leave it */
-    TD__PS_PUBLISH, /* hand the shard to a worker */
-    TD__PS_ACK,     /* tell it that its push is applied: its area of the lane is free */
-    TD__PS_FETCH,   /* hand it, with the optimizer's states, to server 0 */
-    TD__PS_SHOW,    /* the same without the states: for a client */
-    TD__PS_END
-} td__ps_verb;
-typedef struct td__ps_command {
-    int32_t verb, worker; /* -1: all */
-    uint64_t step;
-    int32_t batches, end; /* end: a td__ps_end */
-    int64_t rows, last_rows;
-    int64_t samples; /* that are in the update */
-    double lr, loss;
-    uint64_t within_ms; /* what the worker has told server 0 may take so long here; 0: a call's */
-} td__ps_command;
+/* What server s has of a push. */
+static inline td__ps_held td__ps_held_of(const td__ps_rule *r, int s)
+{
+    return td__ps_map_held(&r->map, s, r->copies);
+}
 
-/* What server s has of a push: its shard; with copies, all. */
-td__param_range td__ps_held(const td__ps_rule *r, int s);
-
-/* copies.c: with copies, server 0 to the others: where the run is before the step of c. Returns
- * when all of them have the push. */
-TD_NODISCARD td_status td__ps_copy_out(td__ps_rule *r, const td__ps_command *c);
-/* The others: the step of c begins, from where server 0 is; they have its push; it is done. */
+/* copies.c: with copies, else nothing. Server 0 to the others: where the run is before a step; */
+TD_NODISCARD td_status td__ps_copy_out(td__ps_rule *r);
+/* the others: the step begins, from where server 0 is. */
 TD_NODISCARD td_status td__ps_copy_begin(td__ps_rule *r);
-TD_NODISCARD td_status td__ps_copy_has(td__ps_rule *r, const td__ps_command *c);
-void td__ps_copy_done(td__ps_rule *r, const td__ps_command *c);
+/* Between what an update needs of others and the update: returns when all servers are there. */
+TD_NODISCARD td_status td__ps_copy_turn(td__ps_rule *r);
+/* It is made; on servers that follow, so is the step. */
+void td__ps_copy_done(td__ps_rule *r);
+/* Squares of gradients by param, of what this server has: those of copies are not counted, and the
+ * sums over all servers are kept. */
+TD_NODISCARD td_status td__ps_copy_squares(td__ps_rule *r, double *squares, size_t n);
+void td__ps_copy_fini(td__ps_rule *r);
 /* All servers: the batch of a step is applied. */
 void td__ps_set_done(td__ps_rule *r, uint64_t step);
 uint64_t td__ps_count_done(td__ps_rule *r); /* of this epoch */
@@ -218,11 +240,16 @@ uint64_t td__ps_count_done(td__ps_rule *r); /* of this epoch */
 /* server.c: what all servers do. */
 TD_NODISCARD td_status td__ps_server_create(td__ps_rule *r);
 void td__ps_server_destroy(td__ps_rule *r);
-/* Update this server's shard with what lies in the lanes of the workers of the command. */
+/* Update what this server has, with what lies in the lanes of the workers of the command and what
+ * they have pushed of tables. */
 TD_NODISCARD td_status td__ps_apply(td__ps_rule *r, const td__ps_command *c);
+/* (parallel/sync.h) */
+bool td__ps_prepared(const td__sync *s);
+TD_NODISCARD td_status td__ps_forward(td__sync *s);
 /* The shard to the lane of a worker. */
 TD_NODISCARD td_status td__ps_publish(td__ps_rule *r, int worker);
-/* Server 0: the other shards, which are told to come, with the optimizer's states or without. */
+/* All servers: shards come to server 0, with the optimizer's states or without; with copies and
+ * states to server 1 too, which then has all that a checkpoint has. */
 TD_NODISCARD td_status td__ps_fetch(td__ps_rule *r, bool states);
 td__step_batch_fn td__ps_no_batch;                     /* a server runs none */
 TD_NODISCARD td_status td__ps_follow(td__ps_rule *r);  /* another server than 0, until the end */

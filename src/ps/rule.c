@@ -176,7 +176,7 @@ static td_status make_leader(td__ps_rule *r)
                "sums that are not pushed at the end are dropped",
                every, (unsigned long long)x->steps, r->workers);
     return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine),
-                               td__ps_held(r, 0), numbers, &r->inbox);
+                               td__ps_held_of(r, 0), numbers, &r->inbox);
 }
 
 /* Faults may befall what servers and workers say to each other too. */
@@ -285,6 +285,15 @@ void td__ps_abandon(td__sync *s, const char *why)
     td__ps_lanes_abort(r->lanes, r->n_lanes, why);
     if (r->peers)
         td_comm_abort(r->peers, why);
+    if (!r->late.ready)
+        return;
+    /* The rule outlives its comms, for an update that others may have made. */
+    td__ps_tables_close(r->tables);
+    td__ps_inbox_destroy(r->inbox);
+    td__ps_lanes_close(r->lanes, r->n_lanes);
+    td_comm_destroy(r->peers);
+    r->inbox = NULL;
+    r->peers = NULL;
 }
 
 td_status td__ps_serve(td__sync *s)

@@ -20,8 +20,7 @@ static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
 
 static td_status sum_squares(void *user, double *squares, size_t n)
 {
-    td__ps_rule *r = user;
-    return td_allreduce(r->peers, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL);
+    return td__ps_copy_squares(user, squares, n);
 }
 
 static float *statistics(void *user)
@@ -36,13 +35,20 @@ static void fold(void *user)
     td_runner_update_states(td__micro_batch_any_runner(r->base.x.step.set));
 }
 
-/* With several servers, one that updates the params of this server's shard alone. */
+static td_status turn(void *user)
+{
+    return td__ps_copy_turn(user);
+}
+
+/* With several servers, one that updates the params of this server alone. */
 static td_status limit_engine(td__ps_rule *r)
 {
     td__step_opts o = *td__step_opts_of(r->base.engine);
+    r->held = td__ps_held_of(r, r->server);
     r->stage = (td__step_stage){.user = r,
-                                .own = &r->map.at[r->server],
-                                .n_own = 1,
+                                .own = r->held.at,
+                                .n_own = r->held.n,
+                                .turn = turn,
                                 .sum_squares = sum_squares,
                                 .statistics = statistics,
                                 .fold = fold};
@@ -54,13 +60,13 @@ static td_status limit_engine(td__ps_rule *r)
 
 td_status td__ps_server_create(td__ps_rule *r)
 {
-    return r->servers > 1 && !r->copies ? limit_engine(r) : TD_OK;
+    return r->servers > 1 ? limit_engine(r) : TD_OK;
 }
 
 void td__ps_server_destroy(td__ps_rule *r)
 {
     td__free(r->adds);
-    td__free(r->place);
+    td__ps_copy_fini(r);
     td_comm_destroy(r->peers);
 }
 
@@ -74,8 +80,7 @@ static float *address(const td__ps_rule *r, td__rank_slot s)
 static void add_range(void *user, size_t begin, size_t count)
 {
     td__ps_rule *r = user;
-    td__grad_blend_ops(NULL, r->adds, r->tree.n_adds, td__ps_held(r, r->server).begin + begin,
-                       count);
+    td__grad_blend_ops(NULL, r->adds, r->tree.n_adds, r->adding + begin, count);
 }
 
 /* The partials of all workers become one. */
@@ -95,9 +100,12 @@ static td_status add_up(td__ps_rule *r, const td__ps_command *c, const float **t
     for (int i = 0; i < t->n_adds; i++)
         r->adds[i] = (td__blend_op){address(r, t->adds[i].dst), address(r, t->adds[i].src), 1, 1};
     *total = address(r, t->total);
-    td__param_range held = td__ps_held(r, r->server);
-    return t->n_adds ? td__step_in_ranges(r->base.engine, held.end - held.begin, add_range, r)
-                     : TD_OK;
+    td__ps_held held = td__ps_held_of(r, r->server);
+    for (int i = 0; t->n_adds && i < held.n; i++) {
+        r->adding = held.at[i].begin;
+        TD_TRY(td__step_in_ranges(r->base.engine, held.at[i].end - held.at[i].begin, add_range, r));
+    }
+    return TD_OK;
 }
 
 /* Rows of tables have their own way (tables.h). */
@@ -108,14 +116,26 @@ static td_sparse_grad no_rows(void *user, int k)
     return (td_sparse_grad){.param = td_params_find(r->base.x.step.params, name)};
 }
 
+static td_status find_grads(td__ps_rule *r, const td__ps_command *c)
+{
+    if (r->policy->together)
+        return add_up(r, c, &r->late.grads);
+    r->late.grads = r->lanes[c->worker].push;
+    return TD_OK;
+}
+
 td_status td__ps_apply(td__ps_rule *r, const td__ps_command *c)
 {
     td__step_sum sum = {.user = r, .rows = no_rows};
-    if (r->policy->together)
-        TD_TRY(add_up(r, c, &sum.grads));
-    else
-        sum.grads = r->lanes[c->worker].push;
-    return td__step_update(r->base.engine, c->lr, &sum);
+    bool pushed = c->verb == TD__PS_APPLY;
+    r->late.what = *c;
+    if (!r->late.now)
+        r->late.grads = NULL;
+    if (pushed && !r->late.now)
+        TD_TRY(find_grads(r, c));
+    sum.grads = r->late.grads;
+    TD_TRY(pushed ? td__step_update(r->base.engine, c->lr, &sum) : td__ps_copy_turn(r));
+    return td__ps_tables_apply(r->tables, c->worker, c->step);
 }
 
 td_status td__ps_publish(td__ps_rule *r, int worker)
@@ -160,15 +180,17 @@ static bool lost(const td__ps_rule *r, td_status st)
 
 static td_status receive_push(td__ps_rule *r, td__ps_lane *l, uint64_t step)
 {
-    td__param_range own = td__ps_held(r, r->server);
+    td__ps_held own = td__ps_held_of(r, r->server);
     size_t floats = td__step_floats(r->base.engine);
     td__ps_push p;
     TD_TRY(td__ps_hear(l, &p, sizeof p, false));
     if (p.step != step || p.slots < 0 || (size_t)p.slots * floats > l->push_count)
         return TD_FAIL(TD_EPROTO, "rank %d pushes %d slots of step %llu, not of %llu", l->rank,
                        p.slots, (unsigned long long)p.step, (unsigned long long)step);
-    for (int i = 0; i < p.slots; i++)
-        TD_TRY(td__ps_take_range(l, l->push + (size_t)i * floats + own.begin, own));
+    for (int i = 0; i < p.slots * own.n; i++) {
+        td__param_range at = own.at[i % own.n];
+        TD_TRY(td__ps_take_range(l, l->push + (size_t)(i / own.n) * floats + at.begin, at));
+    }
     return TD_OK;
 }
 
@@ -198,30 +220,30 @@ static size_t held(const td__mapping *map, td__param_range own)
     return count <= own.begin ? 0 : (count < own.end ? count : own.end) - own.begin;
 }
 
-/* The shard, or a state of the optimizer of it, from server `from` to server 0, which both call. */
-static td_status move(td__ps_rule *r, int from, float *block, size_t count)
+/* The shard, or a state of the optimizer of it, from one server to another, which both call. */
+static td_status move(td__ps_rule *r, int from, int to, float *block, size_t count)
 {
     if (!count)
         return TD_OK;
-    return r->server == 0 ? td_recv(r->peers, block, count, TD_F32, from, NULL)
-                          : td_send(r->peers, block, count, TD_F32, 0, NULL);
+    return r->server == to ? td_recv(r->peers, block, count, TD_F32, from, NULL)
+                           : td_send(r->peers, block, count, TD_F32, to, NULL);
 }
 
-static td_status hand_shard(td__ps_rule *r, int from, bool states)
+static td_status hand_shard(td__ps_rule *r, int from, int to, bool states)
 {
     td_params *params = r->base.x.step.params;
     td_optimizer *o = r->base.x.step.optimizer;
     td__param_range own = r->map.at[from];
-    td__map_use use = r->server == 0 ? TD_MAP_BOTH : TD_MAP_READ;
+    td__map_use use = r->server == to ? TD_MAP_BOTH : TD_MAP_READ;
     td__mapping map;
     TD_TRY(td__params_map(params, own.begin, own.end - own.begin, use, &map));
-    td_status st = move(r, from, map.at, own.end - own.begin);
+    td_status st = move(r, from, to, map.at, own.end - own.begin);
     TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
     td_params_touch(params);
     for (int k = 0; states && k < td_optimizer_state_count(o); k++) {
         TD_TRY(td__optim_map_state(o, k, use, &map));
         size_t count = held(&map, own);
-        st = move(r, from, count ? (float *)map.at + own.begin : NULL, count);
+        st = move(r, from, to, count ? (float *)map.at + own.begin : NULL, count);
         TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
     }
     return TD_OK;
@@ -229,8 +251,16 @@ static td_status hand_shard(td__ps_rule *r, int from, bool states)
 
 td_status td__ps_fetch(td__ps_rule *r, bool states)
 {
-    for (int s = 1; s < r->servers; s++)
-        TD_TRY(hand_shard(r, s, states));
+    const td__sync_host *h = &r->base.x.host;
+    int takers = r->copies && states ? 2 : 1;
+    for (int to = 0; to < takers; to++)
+        for (int s = 0; s < r->servers; s++) {
+            bool has = s == to || (r->copies && s == (to + r->servers - 1) % r->servers);
+            if (!has && (r->server == to || r->server == s))
+                TD_TRY(hand_shard(r, s, to, states));
+        }
+    if (takers == 2 && r->server < takers && !r->tables)
+        h->holds(h->user, NULL, 0, 0); /* everything, until the next update */
     return TD_OK;
 }
 
@@ -253,12 +283,9 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
         TD_TRY(td__ps_copy_begin(r));
         if (c->verb == TD__PS_APPLY)
             TD_TRY(receive(r, c));
-        TD_TRY(td__ps_copy_has(r, c));
         td__step_begin(r->base.engine, (uint32_t)c->step, c->batches, c->rows);
-        if (c->verb == TD__PS_APPLY)
-            TD_TRY(td__ps_apply(r, c));
-        TD_TRY(td__ps_tables_apply(r->tables, c->worker, c->step));
-        td__ps_copy_done(r, c);
+        TD_TRY(td__ps_apply(r, c));
+        td__ps_copy_done(r);
         return TD_OK;
     case TD__PS_DROP: return receive(r, c);
     case TD__PS_PUBLISH:
@@ -266,8 +293,8 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
         td_status st = hand_out(r, c->worker, c->verb == TD__PS_PUBLISH);
         return lost(r, st) && !r->policy->together ? TD_OK : st; /* server 0 will know too */
     }
-    case TD__PS_FETCH: return hand_shard(r, r->server, true);
-    case TD__PS_SHOW: return hand_shard(r, r->server, false);
+    case TD__PS_FETCH: return td__ps_fetch(r, true);
+    case TD__PS_SHOW: return td__ps_fetch(r, false);
     case TD__PS_END: return TD_OK;
     }
     return TD_FAIL(TD_EPROTO, "server 0 sent unknown request %d (version mismatch?)", c->verb);

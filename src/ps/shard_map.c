@@ -78,6 +78,18 @@ void td__ps_map_fini(td__ps_map *m)
     m->at = NULL;
 }
 
+td__ps_held td__ps_map_held(const td__ps_map *m, int server, bool copies)
+{
+    td__param_range own = m->at[server];
+    td__param_range other = m->at[(server + m->servers - 1) % m->servers];
+    td__param_range low = server ? other : own, high = server ? own : other;
+    if (!copies || m->servers == 1)
+        return (td__ps_held){.at = {own}, .n = 1};
+    if (low.end == high.begin)
+        return (td__ps_held){.at = {{low.begin, high.end}}, .n = 1};
+    return (td__ps_held){.at = {low, high}, .n = 2};
+}
+
 size_t td__ps_map_count(const td__ps_map *m, int server)
 {
     return m->at[server].end - m->at[server].begin;

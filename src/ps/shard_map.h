@@ -17,6 +17,12 @@ typedef struct td__ps_map {
 /* TD_EINVAL if there are fewer params than servers. */
 TD_NODISCARD td_status td__ps_map_init(td__ps_map *m, const td_params *ps, int servers);
 void td__ps_map_fini(td__ps_map *m);
+/* What a server has: its shard; with copies that of the server before it in their ring, too. */
+typedef struct td__ps_held {
+    td__param_range at[2]; /* (n) rising, not adjacent */
+    int n;
+} td__ps_held;
+td__ps_held td__ps_map_held(const td__ps_map *m, int server, bool copies);
 /* Elements of a shard. */
 size_t td__ps_map_count(const td__ps_map *m, int server);
 

@@ -204,7 +204,9 @@ void td__rows_serve_stop(td__ps_tables *t)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE;
     for (int r = 0; t->guests && r < t->ranks; r++) {
-        if (!t->guests[r].started || !pthread_timedjoin_np(t->guests[r].thread, NULL, &until))
+        bool started = t->guests[r].started;
+        t->guests[r].started = false;
+        if (!started || !pthread_timedjoin_np(t->guests[r].thread, NULL, &until))
             continue;
         td_comm_abort(t->serve[r].link, "tables are closed");
         pthread_join(t->guests[r].thread, NULL);

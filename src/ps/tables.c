@@ -516,6 +516,17 @@ void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why)
         td__ps_lanes_abort(&t->serve[rank], 1, why);
 }
 
+void td__ps_tables_close(td__ps_tables *t)
+{
+    if (!t)
+        return;
+    td__rows_ahead_destroy(t->ahead);
+    t->ahead = NULL;
+    td__ps_lanes_close(t->ask, t->ask ? t->servers : 0);
+    td__rows_serve_stop(t);
+    td__ps_lanes_close(t->serve, t->serve ? t->ranks : 0);
+}
+
 void td__ps_tables_destroy(td__ps_tables *t)
 {
     if (!t)
@@ -523,10 +534,7 @@ void td__ps_tables_destroy(td__ps_tables *t)
     td__model_lookup *l = t->x ? td__micro_batch_options(t->x->step.set)->model.lookup : NULL;
     if (l && l->user == t)
         *l = (td__model_lookup){.user = NULL};
-    td__rows_ahead_destroy(t->ahead);
-    td__ps_lanes_close(t->ask, t->ask ? t->servers : 0);
-    td__rows_serve_stop(t);
-    td__ps_lanes_close(t->serve, t->serve ? t->ranks : 0);
+    td__ps_tables_close(t);
     for (int k = 0; t->at && k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         for (int w = 0; b->kept && w < t->ranks - t->servers; w++) {

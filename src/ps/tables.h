@@ -40,6 +40,9 @@ void td__ps_tables_destroy(td__ps_tables *t); /* NULL is allowed, for all */
 TD_NODISCARD td_status td__ps_tables_read(const td__sync_ctx *x, const char *checkpoint_dir,
                                           uint64_t step, td__ps_tables **out);
 
+/* No rank asks another any more. Rows, and what is kept of pushes, stay. */
+void td__ps_tables_close(td__ps_tables *t);
+
 /* This rank has failed: nobody is to wait for it. */
 void td__ps_tables_abandon(td__ps_tables *t, const char *why);
 

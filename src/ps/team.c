@@ -183,7 +183,7 @@ static td_status make_inner(td__ps_rule *r)
 {
     td__ps_team *t = r->team;
     td__sync_ctx x = r->base.x;
-    t->taker = (td__step_taker){r, take};
+    t->taker = (td__step_taker){.user = r, .take = take};
     x.config = &t->config;
     x.comm = t->mesh;
     x.elastic = false;

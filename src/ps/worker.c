@@ -89,12 +89,13 @@ static void publish(void *user, const td__grad_stack *partials, size_t begin, si
     size_t floats = td__step_floats(r->base.engine), end = begin + count;
     unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
     for (int s = 0; s < r->servers; s++) {
-        td__param_range at = td__ps_held(r, s);
-        size_t from = begin > at.begin ? begin : at.begin, to = end < at.end ? end : at.end;
-        for (int i = 0; from < to && i < partials->n; i++) {
-            const td__partial *p = &partials->at[i];
-            float *slot = r->lanes[s].push + (size_t)i * floats;
-            if (p->dense)
+        td__ps_held held = td__ps_held_of(r, s);
+        for (int i = 0; i < partials->n * held.n; i++) {
+            td__param_range at = held.at[i % held.n];
+            size_t from = begin > at.begin ? begin : at.begin, to = end < at.end ? end : at.end;
+            const td__partial *p = &partials->at[i / held.n];
+            float *slot = r->lanes[s].push + (size_t)(i / held.n) * floats;
+            if (p->dense && from < to)
                 td__stream_publish(on, slot + from, p->dense + from, p->weight, to - from);
         }
     }
@@ -102,19 +103,25 @@ static void publish(void *user, const td__grad_stack *partials, size_t begin, si
     td__cpu_fp_restore(mode);
 }
 
+static void add_to_lane(td__ps_rule *r, float *sum, const float *grads, td__param_range part,
+                        td__param_range at)
+{
+    size_t dense = td__params_dense(r->base.x.step.params);
+    size_t from = part.begin > at.begin ? part.begin : at.begin;
+    size_t to = part.end < at.end ? part.end : at.end;
+    if (from < to && !r->accrued)
+        memcpy(sum + from, grads + (from - part.begin), (to - from) * sizeof *sum);
+    for (size_t i = from; r->accrued && i < to; i++)
+        sum[i] = grads[i - part.begin] + (i < dense ? sum[i] : 0); /* the last statistics */
+}
+
 /* Gradients of a part of the block, added to those that are not pushed yet. */
 static void add_to_lanes(td__ps_rule *r, const float *grads, td__param_range part)
 {
-    size_t dense = td__params_dense(r->base.x.step.params);
     for (int s = 0; s < r->servers; s++) {
-        td__param_range at = td__ps_held(r, s);
-        size_t from = part.begin > at.begin ? part.begin : at.begin;
-        size_t to = part.end < at.end ? part.end : at.end;
-        float *sum = r->lanes[s].push;
-        if (from < to && !r->accrued)
-            memcpy(sum + from, grads + (from - part.begin), (to - from) * sizeof *sum);
-        for (size_t i = from; r->accrued && i < to; i++)
-            sum[i] = grads[i - part.begin] + (i < dense ? sum[i] : 0); /* the last statistics */
+        td__ps_held held = td__ps_held_of(r, s);
+        for (int i = 0; i < held.n; i++)
+            add_to_lane(r, r->lanes[s].push, grads, part, held.at[i]);
     }
 }
 
@@ -174,15 +181,17 @@ static td_status tell_servers(td__ps_rule *r, const td__ps_push *p, const double
     TD_TRY(td__ps_team_ready(r));
     for (int s = 0; s < r->servers; s++) {
         td__ps_lane *l = &r->lanes[s];
-        td__param_range at = td__ps_held(r, s);
+        td__ps_held held = td__ps_held_of(r, s);
         if (s && !p->grads)
             continue;
         if (l->member == 0)
             TD_TRY(td__ps_tell(l, p, sizeof *p));
         if (s == 0 && p->n_numbers)
             TD_TRY(td__ps_tell(l, numbers, (size_t)p->n_numbers * sizeof *numbers));
-        for (int i = 0; i < p->slots; i++)
-            TD_TRY(td__ps_hand_range(l, l->push + (size_t)i * floats + at.begin, at));
+        for (int i = 0; i < p->slots * held.n; i++) {
+            td__param_range at = held.at[i % held.n];
+            TD_TRY(td__ps_hand_range(l, l->push + (size_t)(i / held.n) * floats + at.begin, at));
+        }
     }
     return TD_OK;
 }
@@ -243,8 +252,10 @@ static td_status work(td__ps_rule *r, const td__ps_order *order)
     r->total.compute += td__step_compute(e);
     r->total.data += data_wait;
     for (int s = 0; s < r->servers; s++) {
-        td__param_range held = td__ps_held(r, s);
-        r->total.nbytes += (double)((size_t)p.slots * (held.end - held.begin) * sizeof(float));
+        td__ps_held held = td__ps_held_of(r, s);
+        for (int i = 0; i < held.n; i++)
+            r->total.nbytes +=
+                (double)p.slots * (double)((held.at[i].end - held.at[i].begin) * sizeof(float));
     }
     r->total.plain = r->total.nbytes;
     r->total.memory = (double)td__memory_read().peak;

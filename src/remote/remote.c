@@ -123,22 +123,7 @@ td_status td__remote_get_file(td__remote *r, const char *url, const char *path, 
     TD_TRY(td__url_parse(url, &at));
     if (at.kind != TD_URL_FILE)
         return td__remote_download(r, &at, path, sha256, until);
-    if (sha256) { /* checked before it takes the place of another */
-        char hex[TD_SHA256_HEX];
-        struct stat s;
-        int fd = open(at.path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && fstat(fd, &s) == 0) {
-            td_status st = td__sha256_fd(fd, 0, (uint64_t)s.st_size, at.path, hex);
-            close(fd);
-            TD_TRY(st);
-            if (strcmp(hex, sha256) != 0)
-                return TD_FAIL(TD_EPROTO, "%s: its sha256 is %.12s..., and should be %.12s...",
-                               at.path, hex, sha256);
-        } else if (fd >= 0) {
-            close(fd);
-        }
-    }
-    return td__file_copy(r, at.path, path);
+    return td__file_fetch(r, at.path, path, sha256);
 }
 
 td_status td__remote_put(td__remote *r, const char *url, const void *data, size_t nbytes,
@@ -187,9 +172,12 @@ td_status td__remote_put_file(td__remote *r, const char *url, const char *path,
         return TD_FAIL(TD_EIO, "%s: cannot read it: %s", path,
                        fd < 0 ? strerror(errno) : "not a regular file");
     }
-    TD_TRY_OR(st, done, td__sha256_fd(fd, 0, (uint64_t)s.st_size, path, hex));
-    st = at.kind == TD_URL_FILE ? td__file_copy(r, path, at.path)
-                                : put_open_file(r, &at, fd, (uint64_t)s.st_size, hex, until);
+    if (at.kind == TD_URL_FILE) {
+        st = td__file_copy(fd, path, at.path, hex);
+    } else {
+        TD_TRY_OR(st, done, td__sha256_fd(fd, 0, (uint64_t)s.st_size, path, hex));
+        st = put_open_file(r, &at, fd, (uint64_t)s.st_size, hex, until);
+    }
     if (!st && sha256)
         memcpy(sha256, hex, sizeof hex);
 done:

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,22 +15,20 @@
 enum { DEEPEST = 32 };
 
 /* 404 where there is nothing, as a server says it. */
-static td_status open_file(td__remote *r, const char *path, td__file_map *m)
+static void note_absent(td__remote *r, const char *path)
 {
-    bool there = access(path, F_OK) == 0 || errno != ENOENT;
-    r->status = there ? 0 : 404;
-    return td__file_map_open(m, path);
+    r->status = access(path, F_OK) == 0 || errno != ENOENT ? 0 : 404;
 }
 
 td_status td__file_get(td__remote *r, const char *path, size_t max_nbytes, td__text *out)
 {
     td__file_map m;
+    struct stat s;
 
-    TD_TRY(open_file(r, path, &m));
-    if (m.nbytes > max_nbytes) {
-        td__file_map_close(&m);
+    note_absent(r, path);
+    if (stat(path, &s) == 0 && (uint64_t)s.st_size > max_nbytes)
         return TD_FAIL(TD_EPROTO, "%s: it is longer than %zu bytes", path, max_nbytes);
-    }
+    TD_TRY(td__file_map_copy(&m, path));
     td__text_append(out, (const char *)m.data, m.nbytes);
     td__file_map_close(&m);
     return td__text_status(out);
@@ -61,13 +60,38 @@ td_status td__file_put(const char *path, const void *data, size_t nbytes)
     return td__file_out_commit(&f);
 }
 
-td_status td__file_copy(td__remote *r, const char *from, const char *to)
+td_status td__file_copy(int fd, const char *from, const char *to, char hex[TD_SHA256_HEX])
 {
-    td__file_map m;
+    uint8_t digest[TD_SHA256_BYTES];
+    td__sha256 hash;
 
-    TD_TRY(open_file(r, from, &m));
-    td_status st = td__file_put(to, m.data, m.nbytes);
-    td__file_map_close(&m);
+    TD_TRY(make_folders(to));
+    TD_TRY(td__sha256_init(&hash));
+    td_status st = td__file_copy_fd(fd, from, to, &hash);
+    td__sha256_final(&hash, digest);
+    td__sha256_hex(digest, hex);
+    return st;
+}
+
+td_status td__file_fetch(td__remote *r, const char *from, const char *to, const char *sha256)
+{
+    char hex[TD_SHA256_HEX];
+
+    note_absent(r, from);
+    int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat s;
+    if (fd < 0)
+        return TD_FAIL(TD_EIO, "%s: cannot open: %s", from, strerror(errno));
+    td_status st = TD_OK;
+    if (sha256 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+        st = td__sha256_fd(fd, 0, (uint64_t)s.st_size, from, hex);
+        if (!st && strcmp(hex, sha256) != 0) /* before it takes the place of another */
+            st = TD_FAIL(TD_EPROTO, "%s: its sha256 is %.12s..., and should be %.12s...", from, hex,
+                         sha256);
+    }
+    if (!st)
+        st = td__file_copy(fd, from, to, hex);
+    close(fd);
     return st;
 }
 

@@ -47,8 +47,12 @@ TD_NODISCARD td_status td__s3_put_parts(td__remote *r, const td__url *at, int fd
 /* remote_file.c: the same calls for paths. */
 TD_NODISCARD td_status td__file_get(td__remote *r, const char *path, size_t max_nbytes,
                                     td__text *out);
-/* Copies; to is whole or absent. */
-TD_NODISCARD td_status td__file_copy(td__remote *r, const char *from, const char *to);
+/* What is open as fd to a path that is then whole, or as it was; hex: the sha256 of the copy. */
+TD_NODISCARD td_status td__file_copy(int fd, const char *from, const char *to,
+                                     char hex[TD_SHA256_HEX]);
+/* A file with this sha256 (NULL: any) to a path. */
+TD_NODISCARD td_status td__file_fetch(td__remote *r, const char *from, const char *to,
+                                      const char *sha256);
 TD_NODISCARD td_status td__file_put(const char *path, const void *data, size_t nbytes);
 TD_NODISCARD td_status td__file_delete(const char *path);
 TD_NODISCARD td_status td__file_list(td__remote *r, const char *path, td__remote_each each,
@@ -57,9 +61,5 @@ TD_NODISCARD td_status td__file_list(td__remote *r, const char *path, td__remote
 /* remote_get.c: downloads to files, taken up where they were cut. */
 TD_NODISCARD td_status td__remote_download(td__remote *r, const td__url *at, const char *path,
                                            const char *sha256, td__deadline until);
-
-/* sha256 of bytes [begin, begin + nbytes) of a file, in hexadecimal digits; `path` for errors. */
-TD_NODISCARD td_status td__sha256_fd(int fd, uint64_t begin, uint64_t nbytes, const char *path,
-                                     char hex[TD_SHA256_HEX]);
 
 #endif

@@ -59,6 +59,7 @@ typedef struct td__call td__call;
 typedef enum td__grpc_kind {
     TD_GRPC_UNARY,         /* one request, one answer */
     TD_GRPC_SERVER_STREAM, /* one request, any number of answers */
+    TD_GRPC_CLIENT_STREAM, /* any number of requests, one answer */
     TD_GRPC_BIDI_STREAM    /* any number of both */
 } td__grpc_kind;
 
@@ -70,7 +71,8 @@ typedef struct td__grpc_method {
      * `request` is of the type above and belongs to the server; it is gone after the return. The
      * handler answers and finishes the call now or later, on the loop thread. */
     void (*handle)(td__call *c, void *arg, const void *request);
-    /* Of a bidirectional method: the client will send no more. NULL finishes the call with OK. */
+    /* Where there are several requests: the client will send no more. NULL finishes the call with
+     * OK. */
     void (*half_closed)(td__call *c, void *arg);
     unsigned tag; /* for the server's `authorize`: for example what right a method needs */
 } td__grpc_method;
@@ -94,6 +96,7 @@ typedef struct td__call_events {
 
 /* `e` stays the caller's and must live as long as the call. */
 void td__call_follow(td__call *c, const td__call_events *e, void *data);
+void *td__call_data(const td__call *c); /* of td__call_follow; NULL before */
 
 /* Queue a message. When it cannot be queued (out of memory; a client that does not read, so that
  * more is queued than the limits allow) the call is marked as failed, and what is queued later for
@@ -130,7 +133,8 @@ typedef struct td__grpc_limits {
     unsigned max_streams;     /* open calls per connection; 1024 */
     unsigned max_connections; /* 4096 */
     unsigned per_address;     /* of them of one address; 256 */
-    unsigned request_ms;      /* from a call's headers to its whole request; 60 s */
+    unsigned request_ms;      /* from a call's headers to its whole request; 60 s. Of a client's
+                                 stream and for each 16 KiB/s that came: a slower one is ended */
     unsigned handshake_ms;    /* from accept to the client's first settings; 10 s */
     unsigned stall_ms;        /* without any progress in writing to a client; 30 s */
     unsigned keepalive_ms;    /* silence after which the client is asked for a sign of life; 60 s */

@@ -16,12 +16,18 @@ enum {
      * cannot make a small request use much memory. */
     MAX_GROWTH = 16,
     SPARE_BYTES = 64 << 10,
-    KEEP_BYTES = 1024 /* of headers, kept for the next call of a connection */
+    KEEP_BYTES = 1024,     /* of headers, kept for the next call of a connection */
+    STREAM_BYTES_S = 16384 /* slowest stream of a client */
 };
 
 static td__grpc *server_of(const td__call *c)
 {
     return c->conn->server;
+}
+
+static bool takes_several(const td__grpc_method *m)
+{
+    return m->kind == TD_GRPC_BIDI_STREAM || m->kind == TD_GRPC_CLIENT_STREAM;
 }
 
 /* Room for nbytes. A server has thousands of calls with a few bytes each: buffers begin as large as
@@ -355,7 +361,7 @@ static void dispatch(td__call *c, const uint8_t *message, size_t nbytes)
     }
     c->method->handle(c, c->entry->arg, m);
     protobuf_c_message_free_unpacked(m, &a);
-    TD_ASSERT(c->state == CALL_FINISHED || c->events || c->method->kind == TD_GRPC_BIDI_STREAM,
+    TD_ASSERT(c->state == CALL_FINISHED || c->events || takes_several(c->method),
               "%s neither finished nor followed its call", c->method->name);
 }
 
@@ -377,6 +383,16 @@ static size_t complete_frame(td__call *c)
     return 0;
 }
 
+/* The client has as long as if it sent a few bytes a second. */
+static void expect_more(td__call *c)
+{
+    td__grpc *g = server_of(c);
+    td__deadline until = c->began + g->opts.limits.request_ms * 1000000ull +
+                         c->received * (1000000000ull / STREAM_BYTES_S);
+
+    td__timer_start(g->loop, &c->timer, until < c->deadline ? until : c->deadline);
+}
+
 void td__call_receive(td__call *c, const uint8_t *data, size_t nbytes)
 {
     td__grpc_limits *limits = &server_of(c)->opts.limits;
@@ -392,8 +408,11 @@ void td__call_receive(td__call *c, const uint8_t *data, size_t nbytes)
     memcpy(c->in + c->n_in, data, nbytes);
     c->n_in += nbytes;
     c->conn->pending += nbytes;
+    c->received += nbytes;
+    if (c->method->kind == TD_GRPC_CLIENT_STREAM)
+        expect_more(c);
     frame = complete_frame(c);
-    if (c->method->kind != TD_GRPC_BIDI_STREAM) {
+    if (!takes_several(c->method)) {
         if (frame && c->n_in > frame) /* the one frame is dispatched when the client has ended */
             td__call_end(c, TD_GRPC_INTERNAL, "Too many requests");
         return;
@@ -408,6 +427,15 @@ void td__call_receive(td__call *c, const uint8_t *data, size_t nbytes)
     }
 }
 
+/* The whole request is there: what is left is the client's own deadline. */
+static void await_the_deadline(td__call *c)
+{
+    if (c->deadline == TD_DEADLINE_NEVER)
+        td__timer_stop(server_of(c)->loop, &c->timer);
+    else
+        td__timer_start(server_of(c)->loop, &c->timer, c->deadline);
+}
+
 void td__call_half_close(td__call *c)
 {
     size_t frame;
@@ -415,7 +443,9 @@ void td__call_half_close(td__call *c)
     c->half_closed = true;
     if (c->state != CALL_OPEN)
         return;
-    if (c->method->kind == TD_GRPC_BIDI_STREAM) {
+    if (c->method->kind == TD_GRPC_CLIENT_STREAM)
+        await_the_deadline(c);
+    if (takes_several(c->method)) {
         if (c->n_in)
             td__call_end(c, TD_GRPC_INTERNAL, "the last message is incomplete");
         else if (c->method->half_closed)
@@ -429,10 +459,7 @@ void td__call_half_close(td__call *c)
         td__call_end(c, TD_GRPC_INTERNAL, "Half-closed without a request");
         return;
     }
-    if (c->deadline == TD_DEADLINE_NEVER)
-        td__timer_stop(server_of(c)->loop, &c->timer);
-    else
-        td__timer_start(server_of(c)->loop, &c->timer, c->deadline);
+    await_the_deadline(c);
     dispatch(c, c->in + TD_GRPC_FRAME_BYTES, frame - TD_GRPC_FRAME_BYTES);
     drop_request(c); /* streams live on without it */
 }
@@ -510,6 +537,11 @@ void td__call_follow(td__call *c, const td__call_events *e, void *data)
 {
     c->events = e;
     c->data = data;
+}
+
+void *td__call_data(const td__call *c)
+{
+    return c->data;
 }
 
 const char *td__call_metadata(const td__call *c, const char *name)

@@ -53,7 +53,8 @@ struct td__call {
     uint64_t timeout_ns;   /* 0: none */
     uint8_t *in;           /* frames that are not complete yet */
     size_t n_in, in_room;
-    uint8_t *out; /* frames [out_at, n_out) wait to be sent */
+    uint64_t received; /* bytes */
+    uint8_t *out;      /* frames [out_at, n_out) wait to be sent */
     size_t out_at, n_out, out_room;
 };
 

@@ -99,6 +99,8 @@ void td__service_logs(td__service *s, int32_t job, int attempt, int member, uint
 /* The job's metrics.jsonl, likewise: a line of JSON for each step, validation and checkpoint. */
 void td__service_metrics(td__service *s, int32_t job, uint64_t from, const td__log_sink *sink);
 uint64_t td__service_metrics_bytes(td__service *s, int32_t job); /* its size now */
+/* Its last bytes, at most nbytes of them. */
+size_t td__service_metrics_tail(td__service *s, int32_t job, char *out, size_t nbytes);
 /* One line of JSON to that file, from clients that report over the wire about a job of theirs that
  * has not ended. */
 TD_NODISCARD td__answer td__service_metric_add(td__service *s, const td__caller *who, int32_t job,
@@ -180,6 +182,18 @@ typedef struct td__service_stats {
     int64_t start_ms;
 } td__service_stats;
 void td__service_get_stats(td__service *s, td__service_stats *out);
+/* A member of a group that runs or is being started. */
+typedef struct td__worker {
+    const td__job_record *job;
+    const char *tracker;
+    int member, rank, ranks; /* rank: the first of its processes */
+    const td__track_member *seen;
+    double step_seconds, wait_seconds; /* of its ranks in the steps that the run reported last */
+} td__worker;
+/* Of one job, or of all (0), by job and member. NOT_FOUND: there is no such job. */
+TD_NODISCARD td__answer td__service_workers(td__service *s, int32_t job,
+                                            bool (*each)(void *arg, const td__worker *w),
+                                            void *arg);
 /* Users with their share: for each, what they use now and their usage with decay. */
 typedef struct td__user_usage {
     const char *user;

@@ -213,6 +213,23 @@ uint64_t td__service_metrics_bytes(td__service *s, int32_t job)
     return lstat(path, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
 }
 
+size_t td__service_metrics_tail(td__service *s, int32_t job, char *out, size_t nbytes)
+{
+    char path[TD__JOB_PATH + 32];
+    struct stat info;
+    ssize_t n = 0;
+
+    metrics_path(s, job, path, sizeof path);
+    int fd = td__file_open_plain(path, O_RDONLY, 0);
+    if (fd >= 0 && !fstat(fd, &info)) {
+        off_t from = info.st_size > (off_t)nbytes ? info.st_size - (off_t)nbytes : 0;
+        n = pread(fd, out, nbytes, from);
+    }
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
 /* A line that readers of the file can take: an object, UTF-8, no newline. */
 static td__answer check_metric(const char *json)
 {

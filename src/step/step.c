@@ -21,12 +21,19 @@ bool td__step_updates(const td__step_engine *e, size_t element)
     return !s || !s->updates || s->updates(s->user, element);
 }
 
+/* Does nobody here want the sum of that element? */
+static bool is_others(const td__step_engine *e, size_t element)
+{
+    bool all = e->o.taker && e->o.taker->all;
+    return !all && !td__step_updates(e, element);
+}
+
 /* Dense gradients lie where their params do. */
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
 {
     if (begin < end)
         e->parts[e->n_parts++] =
-            (td__step_part){begin, end - begin, update, update && !td__step_updates(e, begin)};
+            (td__step_part){begin, end - begin, update, update && is_others(e, begin)};
 }
 
 static void add_slices(td__step_engine *e, size_t begin, size_t end, bool update)

@@ -96,6 +96,7 @@ typedef struct td__step_taker {
     /* Elements of the sum that this rank would update; memory of the host or of the params' device.
      * Any compute thread. */
     td_status (*take)(void *user, const float *sum, size_t begin, size_t count);
+    bool all; /* also of those that another rank with the same params would update */
 } td__step_taker;
 
 typedef struct td__step_opts {
@@ -254,6 +255,9 @@ typedef struct td__step_sum {
 } td__step_sum;
 /* Update the params. sum NULL: this rank's partials are all there is. */
 TD_NODISCARD td_status td__step_update(td__step_engine *e, double lr, const td__step_sum *sum);
+/* What a sum that was taken is to be multiplied by, for clipping by the norm; grads: a block of it.
+ * Not with row-sparse gradients. */
+TD_NODISCARD td_status td__step_clip(td__step_engine *e, const float *grads, double *scale);
 /* After the update; times as they are in td__step_times_of(). */
 void td__step_done(td__step_engine *e, td__step_result *out);
 /* Updates of others' making, e.g. of slices: the time since begin_ns is that of the update. */

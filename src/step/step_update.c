@@ -240,6 +240,14 @@ static td_status clip(td__step_engine *e, double *scale)
     return td__optim_clip(e->o.optimizer, td__tree_total(&sum), scale);
 }
 
+td_status td__step_clip(td__step_engine *e, const float *grads, double *scale)
+{
+    *scale = 1;
+    e->from = (td__step_sum){0};
+    e->grads = grads;
+    return td__optim_clips(e->o.optimizer) ? clip(e, scale) : TD_OK;
+}
+
 /* Running averages are folded in from a block where the statistics lie: a runner's own. */
 static float *statistics_of(td__step_engine *e)
 {

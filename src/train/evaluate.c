@@ -30,18 +30,11 @@ typedef struct sums {
     int field;     /* its number */
 } sums;
 
-static td__micro_batch_range own_micro_batches(const sums *s)
-{
-    return td__rank_micro_batches(s->micro_batches, s->rank, s->ranks);
-}
-
 static td__row_range own_rows(const void *user, int64_t index, int64_t rows)
 {
     const sums *s = user;
-    td__micro_batch_range own = own_micro_batches(s);
     (void)index;
-    return (td__row_range){td__micro_batch_begin(rows, s->micro_batches, own.begin),
-                           td__micro_batch_begin(rows, s->micro_batches, own.end)};
+    return td__rank_rows(rows, s->micro_batches, s->rank, s->ranks);
 }
 
 /* Rows, or the targets that count in them; and what they weigh in the loss. */
@@ -72,42 +65,9 @@ static td_status note_micro_batch(void *user, const td__micro_batch *micro_batch
     return TD_OK;
 }
 
-/* A batch where params are in shards: one micro-batch of each rank's range at a time. */
-static td_status run_together(td__trainer *t, const td__batch *b, const sums *s)
-{
-    int rounds = (s->micro_batches + s->ranks - 1) / s->ranks;
-    td_status st = TD_OK;
-    int *run = td__calloc((size_t)s->ranks, sizeof *run);
-    if (!run)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", s->ranks);
-    for (int j = 0; j < rounds && !st; j++) {
-        for (int r = 0; r < s->ranks; r++) {
-            td__micro_batch_range own = td__rank_micro_batches(s->micro_batches, r, s->ranks);
-            run[r] = own.begin + j < own.end ? own.begin + j : -1;
-        }
-        td__micro_batch mine = {.index = run[s->rank]};
-        if (mine.index >= 0) {
-            mine.begin = td__micro_batch_begin(b->rows, s->micro_batches, mine.index);
-            mine.rows =
-                td__micro_batch_begin(b->rows, s->micro_batches, mine.index + 1) - mine.begin;
-        }
-        td__lockstep_round round = {.batch = b,
-                                    .micro_batches = s->micro_batches,
-                                    .run = run,
-                                    .at = mine.begin - b->here.begin,
-                                    .step = (uint32_t)t->replica.state.step,
-                                    .micro_batch = (uint32_t)mine.index};
-        st = td__lockstep_run(t->run.eval_walk, &round, &mine.runner);
-        if (!st && mine.runner)
-            st = note_micro_batch((void *)(uintptr_t)s, &mine);
-    }
-    td__free(run);
-    return st;
-}
-
 static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *stop, sums *s)
 {
-    td__micro_batch_range own = own_micro_batches(s);
+    td__micro_batch_range own = td__rank_micro_batches(s->micro_batches, s->rank, s->ranks);
     td__micro_batch_cut cut = {s->micro_batches, own.begin, own.end};
     bool alone = td__sync_leads(t->run.sync);
     for (s->at = s->value + 1;; s->at += s->micro_batches * s->n) {
@@ -124,7 +84,8 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
             atomic_store(&t->run.at, t->run.eval_set);
         }
         if (t->run.eval_walk) { /* ranks must stay together: nobody leaves early */
-            TD_TRY(run_together(t, b, s));
+            TD_TRY(td__run_together(t, t->run.eval_walk, b, s->micro_batches,
+                                    (td__micro_batch_calls){.after = note_micro_batch, .user = s}));
             continue;
         }
         if (stop && atomic_load(stop)) {
@@ -161,19 +122,10 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
     return st;
 }
 
-/* Where params are in shards, which may be other ones than last time. */
-static td_status make_walk(td__trainer *t)
-{
-    if (!td__trainer_traits(t).sharded_params || t->run.eval_walk)
-        return TD_OK;
-    return td__lockstep_create(t->replica.shards, t->run.eval_set, t->replica.params, true,
-                               &t->run.eval_walk);
-}
-
 td_status td__eval_set_make(td__trainer *t)
 {
     if (t->run.eval_set)
-        return make_walk(t);
+        return td__together_walk(t, t->run.eval_set, &t->run.eval_walk);
     TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
                                                                   .pool = t->run.pool,
                                                                   .use = TD__USE_EVALUATE,
@@ -182,7 +134,7 @@ td_status td__eval_set_make(td__trainer *t)
                                                                   .seed = t->o.seed},
                                       &t->run.eval_set));
     td__micro_batch_set_params(t->run.eval_set, t->replica.params);
-    return make_walk(t);
+    return td__together_walk(t, t->run.eval_set, &t->run.eval_walk);
 }
 
 static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td__eval_result *out)

@@ -223,10 +223,13 @@ static td_status run(td__trainer *t, td__train_result *out, bool *over)
 
 void td__train_close(td__trainer *t)
 {
-    if (td__sync_prepared(t->run.sync)) /* others may have made this step */
-        td__shards_leave(t->replica.shards);
-    else
+    if (td__sync_prepared(t->run.sync)) { /* others may have made this step */
+        td__sync_shed(t->run.sync);
+        if (t->replica.shards)
+            td__shards_leave(t->replica.shards);
+    } else {
         td__sharded_close(t);
+    }
     td__verify_destroy(t->run.verify);
     t->run.verify = NULL;
     td__loader_destroy(t->run.loader); /* its threads ask which rows are this rank's */

@@ -12,6 +12,8 @@ typedef struct rows {
     const td__dataset *d; /* that they are of */
     char *data;           /* of a batch */
     size_t row_nbytes;
+    int micro_batches; /* of a batch */
+    int rank, ranks;   /* that run a batch together, where params are in shards; else 0 of 1 */
 } rows;
 
 static td_status keep_rows(void *user, const td__micro_batch *s)
@@ -68,33 +70,58 @@ void td__trainer_predict_elsewhere(td__trainer *t, td__elsewhere_fn *fn, void *u
     t->run.elsewhere_user = user;
 }
 
-static td_status run_batch(td__trainer *t, const td__batch *b, int micro_batches, rows *out)
+/* Every rank gets the rows that the others have made. */
+static td_status share_rows(const td__trainer *t, const td__batch *b, const rows *out)
 {
-    if (t->run.elsewhere)
-        return ask_elsewhere(t, b, out);
-    return td__micro_batches_run(t->run.predict_set, b,
-                                 (td__micro_batch_cut){micro_batches, 0, micro_batches}, 0, 0,
-                                 (td__micro_batch_calls){.after = keep_rows, .user = out});
+    for (int r = 0; r < out->ranks; r++) {
+        td__row_range made = td__rank_rows(b->rows, out->micro_batches, r, out->ranks);
+        size_t nbytes = (size_t)(made.end - made.begin) * out->row_nbytes;
+        if (nbytes)
+            TD_TRY(td_broadcast(t->world.comm, out->data + (size_t)made.begin * out->row_nbytes,
+                                nbytes, TD_U8, r, NULL));
+    }
+    return TD_OK;
 }
 
-static td_status send_batches(td__trainer *t, td__loader *l, int micro_batches, rows *out,
-                              td__predict_sink sink, void *user)
+static td_status run_batch(td__trainer *t, const td__batch *b, rows *out)
+{
+    td__micro_batch_calls calls = {.after = keep_rows, .user = out};
+    if (t->run.elsewhere)
+        return ask_elsewhere(t, b, out);
+    if (out->ranks == 1)
+        return td__micro_batches_run(
+            t->run.predict_set, b, (td__micro_batch_cut){out->micro_batches, 0, out->micro_batches},
+            0, 0, calls);
+    TD_TRY(td__run_together(t, t->run.predict_walk, b, out->micro_batches, calls));
+    return share_rows(t, b, out);
+}
+
+static td_status send_batches(td__trainer *t, td__loader *l, rows *out, td__predict_sink sink,
+                              void *user)
 {
     for (int64_t first = 0;;) {
         const td__batch *b;
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
-        TD_TRY(run_batch(t, b, micro_batches, out));
+        TD_TRY(run_batch(t, b, out));
         TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
         first += b->rows;
     }
 }
 
+/* A loader's: what this rank reads of a batch. */
+static td__row_range own_rows(const void *user, int64_t index, int64_t rows_of_batch)
+{
+    const rows *out = user;
+    (void)index;
+    return td__rank_rows(rows_of_batch, out->micro_batches, out->rank, out->ranks);
+}
+
 static td_status make_set(td__trainer *t)
 {
     if (t->run.predict_set)
-        return TD_OK;
+        return td__together_walk(t, t->run.predict_set, &t->run.predict_walk);
     TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
                                                                   .pool = t->run.pool,
                                                                   .use = TD__USE_PREDICT,
@@ -102,7 +129,7 @@ static td_status make_set(td__trainer *t)
                                                                   .precision = t->o.precision},
                                       &t->run.predict_set));
     td__micro_batch_set_params(t->run.predict_set, t->replica.params);
-    return TD_OK;
+    return td__together_walk(t, t->run.predict_set, &t->run.predict_walk);
 }
 
 /* What one row of the output is. */
@@ -132,42 +159,48 @@ td_status td__trainer_output(td__trainer *t, td_dtype *dtype, td_shape *row_shap
     return describe(t, 1, dtype, row_shape);
 }
 
-td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink, void *user,
-                              td_dtype *dtype, td_shape *row_shape)
+static td_status predict(td__trainer *t, td__dataset *d, td__predict_sink sink, void *user,
+                         td_dtype *dtype, td_shape *row_shape)
 {
     int64_t batch = t->o.eval_batch < d->count ? t->o.eval_batch : d->count;
-    int micro_batches = td__micro_batches_default(batch);
-    int64_t micro_batch_rows = (batch + micro_batches - 1) / micro_batches;
-    rows out = {.d = d};
+    rows out = {.d = d, .micro_batches = td__micro_batches_default(batch), .ranks = 1};
+    int64_t micro_batch_rows = (batch + out.micro_batches - 1) / out.micro_batches;
     td__loader *l = NULL;
     td_status st;
 
     if (d->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to predict");
     TD_TRY(make_set(t));
+    if (t->run.predict_walk && !t->run.elsewhere) {
+        out.rank = td__trainer_rank(t);
+        out.ranks = td__trainer_ranks(t);
+    }
     TD_TRY(describe(t, micro_batch_rows, dtype, row_shape));
     TD_TRY(td__micro_batch_set_dataset(t->run.predict_set, d, micro_batch_rows));
     out.row_nbytes = (size_t)td_shape_count(row_shape) * td_dtype_size(*dtype);
     out.data = td__calloc((size_t)batch, out.row_nbytes ? out.row_nbytes : 1);
     if (!out.data)
         return TD_FAIL(TD_ENOMEM, "no memory for %lld rows of output", (long long)batch);
-    TD_TRY_OR(st, done,
-              td__loader_create(d,
-                                &(td__loader_opts){.batch = batch,
-                                                   .epochs = 1,
-                                                   .prefetch = t->o.prefetch,
-                                                   .threads = t->o.data_threads},
-                                &l));
-    bool sharded = td__trainer_traits(t).sharded_params;
-    if (sharded)
-        TD_TRY_OR(st, done, td__shards_gather_all(t->replica.shards));
-    st = send_batches(t, l, micro_batches, &out, sink, user);
-    if (sharded)
-        td__shards_drop_all(t->replica.shards);
-done:
+    st = td__loader_create(d,
+                           &(td__loader_opts){.batch = batch,
+                                              .epochs = 1,
+                                              .prefetch = t->o.prefetch,
+                                              .threads = t->o.data_threads,
+                                              .rows = own_rows,
+                                              .rows_user = &out},
+                           &l);
+    if (!st)
+        st = send_batches(t, l, &out, sink, user);
     td__loader_destroy(l);
     td__free(out.data);
     return st;
+}
+
+td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink, void *user,
+                              td_dtype *dtype, td_shape *row_shape)
+{
+    td_status st = predict(t, d, sink, user, dtype, row_shape);
+    return t->run.predict_walk ? td__replicas_failed(t, st) : st;
 }
 
 /* The samples as a batch: each input aligned as loaders do it, in one block of *room bytes. */
@@ -219,7 +252,9 @@ td_status td__trainer_outputs(td__trainer *t, int64_t n, const void *samples, si
     TD_TRY(describe(t, micro_batch_rows, &dtype, &shape));
     TD_TRY(td__micro_batch_set_dataset(t->run.predict_set, d, micro_batch_rows));
     *row_nbytes = (size_t)td_shape_count(&shape) * td_dtype_size(dtype);
-    rows to = {d, td__calloc((size_t)n, *row_nbytes ? *row_nbytes : 1), *row_nbytes};
+    rows to = {.d = d,
+               .data = td__calloc((size_t)n, *row_nbytes ? *row_nbytes : 1),
+               .row_nbytes = *row_nbytes};
     st = to.data ? place_samples(t, d, samples, nbytes, &b, &block, &room)
                  : TD_FAIL(TD_ENOMEM, "no memory for %lld rows of output", (long long)n);
     if (!st)

@@ -98,6 +98,14 @@ static void followed(void *user, double lr, const td__step_result *r)
     td__event_log_step(&t->replica.event_log, &e);
 }
 
+static void holds(void *user, const td__param_range *at, int n, size_t total)
+{
+    td__trainer *t = user;
+    t->replica.part = (td__replica_part){.n = n, .total = total};
+    for (int i = 0; i < n; i++)
+        t->replica.part.at[i] = at[i];
+}
+
 static int64_t sample(void *user, uint64_t epoch, int64_t position)
 {
     const td__trainer *t = user;
@@ -119,6 +127,7 @@ td__sync_host td__train_host(td__trainer *t)
                            .place = place,
                            .follows = follows,
                            .followed = followed,
+                           .holds = holds,
                            .outputs = outputs};
 }
 

@@ -66,6 +66,14 @@ td_status td__trainer_load(td__trainer *t, const char *path)
     return st;
 }
 
+td_status td__trainer_load_checkpoint(td__trainer *t, const td__checkpoint_info *from)
+{
+    if (!params_sharded(t))
+        return td__checkpoint_load(from, t->replica.params, NULL);
+    t->run.resumed = *from;
+    return td__sharded_begin(t, true);
+}
+
 static td__sync_hold hold_of(const td__trainer *t)
 {
     return (td__sync_hold){.config = &t->o.sync,
@@ -96,7 +104,7 @@ td_status td__sharded_make(td__trainer *t, const td_program *p)
 
     TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->replica.params));
     TD_TRY(td__sharded_join(t));
-    if (params_sharded(t))
+    if (params_sharded(t) && !t->o.untrained)
         TD_TRY(td__sharded_fill(t));
     return td__ownership_optimizer(&t->o.optim, t->replica.params,
                                    td__shards_ownership(t->replica.shards),
@@ -116,7 +124,8 @@ void td__sharded_close(td__trainer *t)
     td__sync_destroy(t->run.sync);
     t->run.sync = NULL;
     td__lockstep_destroy(t->run.eval_walk);
-    t->run.eval_walk = NULL;
+    td__lockstep_destroy(t->run.predict_walk);
+    t->run.eval_walk = t->run.predict_walk = NULL;
     td__shards_destroy(t->replica.shards);
     t->replica.shards = NULL;
 }
@@ -187,7 +196,9 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
         for (int b = 0; params_sharded(t) && b < m->params; b++)
             if (m->begin[b] <= info.offset && info.offset < m->begin[b + 1])
                 td__shards_drop(t->replica.shards, b);
-        for (int k = 0; !info.is_state && k < td_optimizer_state_count(t->replica.optimizer); k++)
+        int states =
+            info.is_state || t->o.untrained ? 0 : td_optimizer_state_count(t->replica.optimizer);
+        for (int k = 0; k < states; k++)
             TD_TRY(tell_state_of(t, r, k, i, piece));
     }
     return TD_OK;
@@ -218,7 +229,8 @@ static td_status tell_resumed(td__trainer *t)
     if (!piece)
         return TD_FAIL(TD_ENOMEM, "no memory to read a checkpoint");
     if (td__trainer_rank(t) == 0)
-        st = td__checkpoint_open(&t->run.resumed, t->replica.params, t->replica.optimizer, &r);
+        st = td__checkpoint_open(&t->run.resumed, t->replica.params,
+                                 t->o.untrained ? NULL : t->replica.optimizer, &r);
     if (!st)
         st = tell_checkpoint(t, r, piece);
     td__checkpoint_close(r);

@@ -116,12 +116,6 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
 static td_status find_watched(td__trainer *t)
 {
     td__nearest near = {.word = t->o.watch};
-    for (int i = 0; i < t->plan.facts.n_metrics; i++)
-        if (t->plan.facts.whole[i] && td__sync_division_of(&t->o.sync).split_outputs)
-            return TD_FAIL(TD_EINVAL,
-                           "metrics: %s needs all predictions at once, which a pipeline does not "
-                           "have: leave it to `tandem eval --scores`",
-                           t->plan.facts.metric[i]);
     t->plan.watch = -1;
     if (strcmp(t->o.watch, "loss") == 0)
         return TD_OK;
@@ -337,7 +331,7 @@ static void set_up_elastic(td__trainer *t)
     if (e->sharded && td__sync_maps(&t->o.sync)) {
         e->worlds.map = td__sharded_map;
         e->worlds.user = t;
-        e->unlike = td__params_total(t->replica.params) > td__params_dense(t->replica.params);
+        e->unlike = td_params_trainable(t->replica.params) > td__params_dense(t->replica.params);
     }
     e->agreement = td__agreement_crc(t);
     e->ops = &td__train_elastic_ops;
@@ -402,6 +396,7 @@ void td__trainer_destroy(td__trainer *t)
     td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */
     td__verify_destroy(t->run.verify);
     td__lockstep_destroy(t->run.eval_walk);
+    td__lockstep_destroy(t->run.predict_walk);
     td__micro_batch_set_destroy(t->run.train_set);
     td__micro_batch_set_destroy(t->run.eval_set);
     td__micro_batch_set_destroy(t->run.predict_set);

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "checkpoint/checkpoint.h"
 #include "coll/members.h"
 #include "data/data.h"
 #include "parallel/sync.h"
@@ -131,6 +132,9 @@ TD_NODISCARD td_status td__trainer_share(td__trainer *t);
  * Collective. */
 TD_NODISCARD td_status td__trainer_save(td__trainer *t, const char *path);
 TD_NODISCARD td_status td__trainer_load(td__trainer *t, const char *path);
+/* The weights of a checkpoint, into a trainer that trains nothing (untrained): of ranks that hold
+ * parts of them, rank 0 reads and tells the others. Collective then. */
+TD_NODISCARD td_status td__trainer_load_checkpoint(td__trainer *t, const td__checkpoint_info *from);
 
 td_params *td__trainer_params(td__trainer *t);
 bool td__trainer_alone(const td__trainer *t);    /* the run has lost ranks: no more collectives */

@@ -51,10 +51,11 @@ typedef struct td__train_run {
     td__micro_batch_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td__elsewhere_fn *elsewhere; /* that makes outputs; NULL: this process does */
     void *elsewhere_user;
-    td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
-    td__sync *sync;          /* the rule of this run, or generation; NULL: none is under way */
-    bool has_states;         /* it has its states, those in the replica are given back */
-    td__step_say say;        /* of this rank, in the step under way */
+    /* Of the sets of the same names, where params are in shards; made when needed. */
+    td__lockstep *eval_walk, *predict_walk;
+    td__sync *sync;   /* the rule of this run, or generation; NULL: none is under way */
+    bool has_states;  /* it has its states, those in the replica are given back */
+    td__step_say say; /* of this rank, in the step under way */
     _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
     td__verify *verify;                /* NULL: nothing is run twice */
     td__step_cuts cuts;                /* params that the program reads in pieces; n 0: none */
@@ -112,6 +113,17 @@ struct td__trainer {
 
 /* evaluate.c: run.eval_set, if there is none yet. */
 TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
+
+/* together.c: forward runs where params are in shards, which may be other ones than last time: what
+ * runs the micro-batches of a set, if there is none yet. Local. */
+TD_NODISCARD td_status td__together_walk(td__trainer *t, td__micro_batch_set *set,
+                                         td__lockstep **walk);
+/* A batch, of which this rank has the rows of its micro-batches; calls.after is called for those.
+ * Collective. */
+TD_NODISCARD td_status td__run_together(td__trainer *t, td__lockstep *walk, const td__batch *b,
+                                        int micro_batches, td__micro_batch_calls calls);
+/* The rows of a rank's range of the micro-batches of a batch. */
+td__row_range td__rank_rows(int64_t rows, int micro_batches, int rank, int ranks);
 
 /* train_loop.c: run this rank's micro-batches of step e->step at the state's position: batches
  * [*first, *end) of the epoch. */

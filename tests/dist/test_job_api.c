@@ -320,97 +320,6 @@ TEST(ranks_share_a_job_with_the_same_bits)
     check_tmpdir_remove();
 }
 
-/* ---- Ranks that have parts of the weights ---------------------------------------------------- */
-
-enum { PATH = 256 };
-
-typedef struct parted {
-    const char *key; /* what divides the model; NULL: nothing does */
-    char run[PATH], rows[PATH], weights[PATH];
-    td_run_result r;
-    td_metrics e;
-} parted;
-
-static td_status train_and_use(parted *p, td_comm *comm, td_run_result *r, td_metrics *e)
-{
-    td_job *j = NULL;
-    td_trainer *t = NULL;
-    td_dataset *d = NULL;
-
-    td_status st = td_job_parse(TEXT, "memory.yaml", &j);
-    if (!st && p->key)
-        st = td_job_set(j, p->key);
-    if (!st)
-        st = td_trainer_from_job(j, &(td_job_opts){.comm = comm, .run_dir = p->run}, &t);
-    if (!st)
-        st = td_trainer_fit(t, r);
-    if (!st)
-        st = td_trainer_part(t, "test", &d);
-    if (!st)
-        st = td_trainer_evaluate(t, d, e);
-    if (!st)
-        st = td_trainer_predict_file(t, d, p->rows);
-    if (!st)
-        st = td_trainer_save(t, p->weights);
-    td_dataset_destroy(d);
-    td_trainer_destroy(t);
-    td_job_destroy(j);
-    return st;
-}
-
-static void one_with_a_part(ranks_ctx *r)
-{
-    parted *p = r->arg;
-    td_run_result got;
-    td_metrics e;
-
-    RANK_OK(r, train_and_use(p, r->comm, &got, &e));
-    if (r->rank == 0) {
-        p->r = got;
-        p->e = e;
-    }
-}
-
-static void same_file(const char *a, const char *b)
-{
-    td__file_map x, y;
-    CHECK_OK(td__file_map_open(&x, a));
-    CHECK_OK(td__file_map_open(&y, b));
-    CHECK(x.nbytes == y.nbytes && !memcmp(x.data, y.data, x.nbytes), "%s and %s differ", a, b);
-    td__file_map_close(&x);
-    td__file_map_close(&y);
-}
-
-static void in_tmpdir(parted *p, int i)
-{
-    snprintf(p->run, PATH, "%s/run-%d", check_path(""), i);
-    snprintf(p->rows, PATH, "%s/rows-%d.csv", check_path(""), i);
-    snprintf(p->weights, PATH, "%s/weights-%d.safetensors", check_path(""), i);
-}
-
-/* All ranks call what needs the whole model; the results are those of one rank. */
-TEST(ranks_with_parts_of_the_weights_evaluate_predict_and_save)
-{
-    static const char *const KEYS[] = {"parallel.zero=3", "parallel.pipeline=2"};
-    parted one = {.key = NULL};
-
-    check_tmpdir();
-    in_tmpdir(&one, 0);
-    CHECK_OK(train_and_use(&one, NULL, &one.r, &one.e));
-    for (int i = 0; i < TD_LEN(KEYS); i++) {
-        parted p = {.key = KEYS[i]};
-        in_tmpdir(&p, i + 1);
-        ranks_run(2, NULL, one_with_a_part, &p);
-        CHECK(!strcmp(p.r.digest, one.r.digest), "%s: %s and %s", KEYS[i], p.r.digest,
-              one.r.digest);
-        CHECK(p.e.value[0] == one.e.value[0], "%s: %a and %a", KEYS[i], p.e.value[0],
-              one.e.value[0]);
-        same_file(p.rows, one.rows);
-        same_file(p.weights, one.weights);
-    }
-    check_tmpdir_remove();
-}
-
 /* ---- Samples of the program ------------------------------------------------------------------ */
 
 static const char TABLE[] = "name: table\n"
@@ -587,7 +496,6 @@ int main(void)
         cmocka_unit_test(a_trained_run_is_evaluated_and_predicts),
         cmocka_unit_test(nothing_is_left_of_a_run_that_never_began),
         cmocka_unit_test(ranks_share_a_job_with_the_same_bits),
-        cmocka_unit_test(ranks_with_parts_of_the_weights_evaluate_predict_and_save),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

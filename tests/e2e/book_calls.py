@@ -4,6 +4,7 @@
 Each PART is a function below. What a client prints has the names of the fields as in the .proto
 files only if their descriptors have no names for JSON: `show` prints as the book's client does.
 """
+import hashlib
 import os
 import sys
 import time
@@ -39,16 +40,26 @@ class Client:
     def start(self, name, request, **options):
         service, method = name.split("/")
         m = self.pool.FindServiceByName(service).FindMethodByName(method)
+        if m.client_streaming:
+            return self.start_stream(name, m, request, **options)
         kinds = [message_factory.GetMessageClass(t) for t in (m.input_type, m.output_type)]
         make = self.channel.unary_stream if m.server_streaming else self.channel.unary_unary
         send = make("/" + name, request_serializer=kinds[0].SerializeToString,
                     response_deserializer=kinds[1].FromString)
         return m, send(json_format.ParseDict(request, kinds[0]()), timeout=60, **options)
 
+    def start_stream(self, name, m, requests, **options):
+        kinds = [message_factory.GetMessageClass(t) for t in (m.input_type, m.output_type)]
+        send = self.channel.stream_unary("/" + name, request_serializer=kinds[0].SerializeToString,
+                                         response_deserializer=kinds[1].FromString)
+        return m, send.future((kinds[0](**r) for r in requests), timeout=60, **options)
+
     def __call__(self, name, request=None, **options):
         """The answer as the book's client prints it; of a failed call (code, text)."""
         try:
             m, answer = self.start(name, request or {}, **options)
+            if m.client_streaming:
+                answer = answer.result()
             return [show(a) for a in answer] if m.server_streaming else show(answer)
         except grpc.RpcError as e:
             return e.code().name, e.details()
@@ -68,6 +79,14 @@ def metadata(**fields):
             "train_data_version_hash": "hashAg==", "output_model_name": "my-model",
             "parameters": PARAMETERS}
     return {"metadata": {k: v for k, v in {**base, **fields}.items() if v is not None}}
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > end:
+            sys.exit(f"{what}: waited too long")
+        time.sleep(0.02)
 
 
 def finish(client, job):
@@ -283,6 +302,64 @@ def runs(clients, folder):
            ("NOT_FOUND", "Artifact with runId r9 doesn't exist"), "GetArtifact")
 
 
+def uploads(client, job, folder):
+    """A file that comes in pieces is whole or absent."""
+    data = bytes(range(256)) * 20000
+    sha = hashlib.sha256(data).hexdigest()
+
+    def put(name, pieces, **first):
+        head = {"job_id": job, "name": name, **first}
+        return client(TANDEM + "PutArtifact",
+                      ([{**head, "data": pieces[0]}] if pieces else []) +
+                      [{"data": p} for p in pieces[1:]])
+
+    pieces = [data[i:i + 700000] for i in range(0, len(data), 700000)]
+    answer = put("sub/big.bin", pieces, sha256=sha)
+    expect((answer["name"], answer["bytes"], answer["sha256"]),
+           ("sub/big.bin", str(len(data)), sha), "PutArtifact")
+    expect(put("empty", [b""])["sha256"], hashlib.sha256().hexdigest(), "an empty file")
+    expect(put("bad", [b"other"], sha256=sha)[0], "INVALID_ARGUMENT", "another sha256")
+    expect(put("../job.yaml", [b"x"])[0], "INVALID_ARGUMENT", "a name that leaves the folder")
+    expect(client(TANDEM + "PutArtifact", [{"job_id": 99, "name": "x", "data": b"x"}]),
+           ("NOT_FOUND", "Job 99 doesn't exist"), "a file of no job")
+    expect(client(TANDEM + "PutArtifact", [])[0], "INVALID_ARGUMENT", "no message")
+
+    def endless():
+        yield {"job_id": job, "name": "half", "data": data}
+        while True:
+            yield {"data": data}
+
+    _, call = client.start(TANDEM + "PutArtifact", endless())
+    spool = os.path.join(folder, "spool")
+    wait_for(lambda: os.listdir(spool), "an upload under way")
+    call.cancel()
+    wait_for(lambda: not os.listdir(spool), "what a cancelled upload leaves")
+    names = [f["name"] for f in client(TANDEM + "ListArtifacts", {"job_id": job})["artifacts"]]
+    expect(sorted(names), ["empty", "sub/big.bin"], "ListArtifacts")
+    _, chunks = client.start(TANDEM + "ReadArtifact", {"job_id": job, "name": "sub/big.bin"})
+    expect(b"".join(c.data for c in chunks) == data, True, "the file that comes back")
+
+
+def workers(client):
+    """Members of a group while it runs."""
+    job = client(TANDEM + "Submit", {"spec": {
+        "name": "group", "command": ["sh", "-c", "test $RANK = 0 || exec sleep 100"],
+        "resources": {"members": 2, "slots": 0}}})["job_id"]
+
+    def states():
+        found = client(TANDEM + "ListWorkers", {"job_id": job}).get("workers", [])
+        return [(w.get("member", 0), w.get("rank", 0), w["ranks"], w["state"]) for w in found]
+
+    wait_for(lambda: states() == [(0, 0, 1, "ended"), (1, 1, 1, "running")], "members")
+    one = client(TANDEM + "ListWorkers")["workers"][-1]
+    expect((one["job_id"], one["tracker"], one["host"]), (job, "process", os.uname().nodename),
+           "ListWorkers")
+    client(TANDEM + "Cancel", {"job_id": job})
+    finish(client, job)
+    expect(client(TANDEM + "ListWorkers", {"job_id": job}), {}, "workers of a job that has ended")
+    expect(client(TANDEM + "ListWorkers", {"job_id": 99})[0], "NOT_FOUND", "workers of no job")
+
+
 def tandem(clients, folder):
     """What is new: submit once, list, cancel, watch, logs, metrics, quotas."""
     client = clients[0]
@@ -336,6 +413,8 @@ def tandem(clients, folder):
     _, log = client.start(TANDEM + "Logs", {"job_id": other_job})
     expect(b"".join(c.data for c in log).decode(),
            f"127.0.0.1:{client.port}\nexamples.csv\nlabels.csv\n", "its address, and its data")
+    uploads(client, number, folder)
+    workers(client)
     expect(client(TANDEM + "Delete", {"job_id": number}), {}, "Delete")
     expect(client(TANDEM + "Get", {"job_id": number})[0], "NOT_FOUND", "a deleted job")
 

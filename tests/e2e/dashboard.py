@@ -42,7 +42,8 @@ def pages(j):
     return {
         "jobs": ("#/jobs", "document.querySelectorAll('tr.row').length >= 8"),
         "queue": ("#/queue", "document.querySelectorAll('tr.row').length === 2"),
-        "workers": ("#/workers", "document.body.innerText.includes('Running groups')"),
+        "workers": ("#/workers", "['Running groups', 'Members'].every((t) => "
+                    "document.body.innerText.includes(t))"),
         "sweeps": ("#/sweeps", "document.body.innerText.includes('3 of 3')"),
         "sweep": (f"#/sweep/{j['sweep']}", "document.querySelectorAll('tr.best').length === 1"),
         "job": (f"#/job/{j['first']}",

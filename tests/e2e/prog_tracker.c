@@ -17,7 +17,7 @@
 #include "service/spec.h"
 #include "service/track/tracker.h"
 
-enum { WAIT_MS = 60000, MOST_ENV = 64 };
+enum { WAIT_MS = 60000, MOST_ENV = 64, MOST_MEMBERS = 8 };
 
 static const char *const KINDS[] = {[TD_TRACK_STARTED] = "STARTED",
                                     [TD_TRACK_FAILED] = "FAILED",
@@ -133,6 +133,13 @@ static int step(driver *d, const char *s)
         o->logs(d->t, d->g.token, d->g.dir, (int)strtol(s + 5, NULL, 10), 0,
                 &(td__log_sink){.data = on_data, .end = on_end, .arg = d});
         return turn_until(d, NULL, 0, WAIT_MS) ? 0 : fail("no end of output");
+    } else if (strcmp(s, "members") == 0) {
+        td__track_member m[MOST_MEMBERS] = {0};
+        int n = d->g.spec->members < MOST_MEMBERS ? d->g.spec->members : MOST_MEMBERS;
+        o->members(d->t, d->g.token, m, n);
+        for (int i = 0; i < n; i++)
+            printf("member %d %s on %s\n", i, td__member_state_name(m[i].state), m[i].host);
+        fflush(stdout);
     } else if (strcmp(s, "forget") == 0) {
         d->seen[TD_TRACK_FORGOTTEN] = 0;
         o->forget(d->t, d->g.token);

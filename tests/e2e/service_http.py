@@ -147,6 +147,25 @@ def files(s):
         assert s.raw("PUT", path, b"x")[0] in (400, 404), path
 
 
+def workers(s):
+    """Members of groups: their places and states, and how long their ranks wait."""
+    line = ('{\\"kind\\":\\"ranks\\",\\"seconds\\":[2,2],\\"wait\\":[0.5,1.5]}')
+    script = f'test $RANK = 1 || echo "{line}" > "$TANDEM_METRICS_FILE"; mkfifo go; read x < go'
+    job = s.submit(name="group", command=["sh", "-c", script], resources={"members": 2, "slots": 0})
+    for e in s.events(f"/v1/jobs/{job}/metrics?follow=1"):
+        break  # it runs, and has said how its ranks wait
+    found = s.get(f"/v1/workers?job={job}")["members"]
+    assert [(m["member"], m["rank"], m["state"], m["step_seconds"], m["wait_seconds"])
+            for m in found] == [(0, 0, "running", 2, 0.5), (1, 1, "running", 2, 1.5)], found
+    assert {m["host"] for m in found} == {os.uname().nodename}, found
+    assert s.get("/v1/workers")["members"] == found
+    s.post(f"/v1/jobs/{job}/cancel")
+    s.ended(job, "cancelled")
+    assert s.get("/v1/workers")["members"] == []
+    s.get("/v1/workers?job=999", 404)
+    s.get("/v1/workers?job=x", 400)
+
+
 def sweeps(s):
     script = 'echo "{\\"step\\":10,\\"accuracy\\":0.$A$B}" > "$TANDEM_METRICS_FILE"'
     plan = {"name": "grid", "search": "grid", "metric": "accuracy", "parallel": 2,
@@ -273,7 +292,7 @@ def restart(s):
 def main():
     s = Service(sys.argv[1], "capacity.slots=1")
     try:
-        for part in (routes, jobs, pausing, metrics, files, sweeps, asha, secrets, strangers,
+        for part in (routes, jobs, pausing, metrics, files, workers, sweeps, asha, secrets, strangers,
                      prometheus, quotas, restart):
             part(s)
             print(part.__name__, flush=True)

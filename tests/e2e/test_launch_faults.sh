@@ -56,20 +56,21 @@ for time in 4294967.4 4294967400ms 1e300 2000001s 0.1ms -1 nan inf 5m; do
     run 2 "$tandem" launch -n 2 --elastic --lease $time -- true
 done
 run 0 "$tandem" launch -n 2 --elastic --lease 10s --hang 2000000s -- "$prog" steps 2 1
-run 2 "$tandem" launch -n 300 --elastic -- true
+run 2 "$tandem" launch -n 300 --elastic -- "$prog"
 has '300 elastic ranks and 0 spares: a host runs at most 256 processes'
 run 2 "$tandem" train "$source/examples/digits.yaml" -n 2:300 --run-dir none
 has '300 elastic ranks and 0 spares: a host runs at most 256 processes'
 [ ! -e none ] || fail "a job that cannot start has made its directory"
-run 2 "$tandem" launch -n 2:4 --hosts localhost:300 -- true
+run 2 "$tandem" launch -n 2:4 --hosts localhost:300 -- "$prog"
 has 'host localhost: 300 slots and 0 spares, but a host runs at most 256 elastic processes'
 
-# Programs that do not take part are told that they get no rank; those of fixed ranks have one.
+
+# Programs that do not take part have a world of their own, and are told so; fixed ranks are not.
 run 0 "$tandem" launch -n 1:2 -- /bin/true
-has '/bin/true gets no rank: elastic ranks join through Tandem'
-[ "$(grep -c 'gets no rank' out)" = 1 ] || fail "more than a line"
+has '/bin/true does not join as tandem train does'
+[ "$(grep -c 'a new world' out)" = 1 ] || fail "more than a line"
 run 0 "$tandem" launch -n 2 -- /bin/true
-! grep -q 'gets no rank' out || fail "a line about fixed ranks"
+! grep -q 'a new world' out || fail "a line about fixed ranks"
 
 # A job that fails again and again tells of what does, not of what came before.
 cat >once.sh <<'SH'

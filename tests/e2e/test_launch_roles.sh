@@ -59,5 +59,5 @@ for bad in ps:0 ps:x chief:2,ps:2 ps,ps 'PS:1' ps: ,ps worker:1 'a"b:1'; do
     [ "$(wc -l <out)" = 1 ] || fail "--roles $bad: more than a line"
     has 'roles: '
 done
-go 2 -n 1:3 --roles ps:1 -- true
-has 'elastic ranks have no roles'
+go 2 -n 1:3 --roles ps:1 -- "$tandem"
+has 'elastic ranks that join as tandem train does have no roles'

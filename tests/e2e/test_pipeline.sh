@@ -225,7 +225,7 @@ run 0 "$tandem" check placed.yaml -n 3 --parallel pipeline=3
 has '1      1 .* linear2 to linear3'
 sed 's/place: 2/place: 0/' placed.yaml >circle.yaml
 run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2
-has "'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: values would go in a"
+has "circle.yaml:2: 'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: values would go in a"
 run 2 "$tandem" train placed.yaml -q -n 2 --parallel pipeline=2
 has 'wants place 2'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set 'parallel.stages=linear9'

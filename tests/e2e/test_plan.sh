@@ -70,7 +70,11 @@ has 'sync rule exact-shm, 2 ranks'
 [ "$(grep -c 'barrier' out)" = 0 ] || fail "two ranks: a barrier"
 run 0 "$tandem" check job.yaml -n 2 --plan --set train.accumulate=1 --set parallel.transport=tcp
 has 'sync rule exact-buckets, 2 ranks'
-has 'all-gather of .*bucket 0, from '
+has 'all-gather of .*(bucket 0, from linear2.weight, job.yaml:6)'
+has 'update of the params of chunk 0 (the model, job.yaml:4 to 6)'
+run 0 "$tandem" check job.yaml -n 2 --plan --parallel pipeline=2 --set parallel.stages=batch_norm1
+has 'forward of micro-batch 0 through chunk 0 (linear1, job.yaml:4)'
+has 'receive forward values of micro-batch 0 from rank 0, chunk 1 (batch_norm1 to .*job.yaml:5 to 6)'
 run 0 "$tandem" check job.yaml --plan
 has 'sync rule exact-local, 1 rank$'
 

@@ -62,7 +62,8 @@ groups_are_adopted() {
     rm -f "$begun"-[01]
     spec 'name: long' 'grace_s: 20' 'resources: {members: 2}' \
         <<<"trap 'echo saved; exit 0' TERM; echo >$begun-\$RANK; while :; do sleep 0.1; done"
-    drive job-1-4-dd start wait:STARTED "file:$begun-0" "file:$begun-1"
+    drive job-1-4-dd start wait:STARTED "file:$begun-0" "file:$begun-1" members
+    has "^member 0 running on ${host:-$(hostname)}" "^member 1 running on ${host:-.}"
     drive job-1-4-dd adopt wait:STARTED stop wait:EXITED
     has "EXITED member 0 status ${stopped:-0}"
     [ -n "${stopped:-}" ] || grep -q saved job/output-job-1-4-dd-1.log || fail "no time to save"

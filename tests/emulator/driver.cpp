@@ -35,6 +35,7 @@ std::map<std::string, emulated_kernel *> &kernels()
  * a branch has is put into the graph where it is joined, as late as it may be done: a value that is
  * overwritten before is seen. */
 struct stream {
+    CUcontext context;
     bool recording = false;
     stream *origin = nullptr;       /* of the recording that a branch is part of */
     std::vector<stream *> branches; /* of the origin */
@@ -44,6 +45,13 @@ struct event {
     double ms = 0; /* when it was recorded */
     stream *recorded = nullptr;
 };
+
+/* What a thread works with; a stream of another context is refused. */
+thread_local CUcontext current;
+bool elsewhere(CUstream on)
+{
+    return !current || (on && ((stream *)on)->context != current);
+}
 
 std::mutex blocks_lock;
 std::map<uintptr_t, size_t> blocks; /* what kernels may touch: begin, bytes */
@@ -228,10 +236,25 @@ EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
 {
     return CUDA_SUCCESS;
 }
-EXPORT cuCtxSetCurrent(CUcontext)
+EXPORT cuCtxSetCurrent(CUcontext c)
 {
     CALLED
+    current = c;
     return CUDA_SUCCESS;
+}
+/* Between the contexts of two GPUs, once. */
+EXPORT cuCtxEnablePeerAccess(CUcontext of, unsigned)
+{
+    CALLED
+    static std::mutex lock;
+    static std::map<std::pair<CUcontext, CUcontext>, bool> enabled;
+    std::lock_guard<std::mutex> hold(lock);
+    if (getenv("EMULATED_APART") || of == current)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    bool &is = enabled[{current, of}];
+    CUresult r = is ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+    is = true;
+    return r;
 }
 
 /* Whole pages of the driver's size can be opened by other processes. */
@@ -339,18 +362,24 @@ EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
 EXPORT cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream on)
 {
     CALLED
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     return do_or_record(on, [=] { memcpy((void *)to, (void *)from, nbytes); });
 }
 EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream on)
 {
     CALLED
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     return do_or_record(on, [=] { memset((void *)at, v, nbytes); });
 }
 
 EXPORT cuStreamCreate(CUstream *s, unsigned)
 {
-    *s = (CUstream) new stream;
-    return CUDA_SUCCESS;
+    stream *made = new stream;
+    made->context = current;
+    *s = (CUstream)made;
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 EXPORT cuStreamDestroy_v2(CUstream s)
 {
@@ -366,6 +395,8 @@ EXPORT cuStreamWaitEvent(CUstream on, CUevent of, unsigned)
 {
     CALLED
     stream *s = (stream *)on, *from = ((event *)of)->recorded;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (!from || !from->recording)
         return s->recording ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_SUCCESS;
     stream *origin = from->origin ? from->origin : from;
@@ -394,6 +425,8 @@ EXPORT cuEventRecord(CUevent of, CUstream on)
     CALLED
     event *e = (event *)of;
     struct timespec t;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     e->recorded = on && ((stream *)on)->recording ? (stream *)on : nullptr;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->ms = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
@@ -440,9 +473,11 @@ EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned lo
     *exec = (CUgraphExec) new list(*(list *)graph);
     return CUDA_SUCCESS;
 }
-EXPORT cuGraphLaunch(CUgraphExec exec, CUstream)
+EXPORT cuGraphLaunch(CUgraphExec exec, CUstream on)
 {
     CALLED
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     for (auto &work : *(std::vector<std::function<void()>> *)exec)
         work();
     return CUDA_SUCCESS;
@@ -486,6 +521,8 @@ EXPORT cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned
     const char *args = (const char *)params[0];
     if (threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
+    if (elsewhere(on))
+        return CUDA_ERROR_INVALID_CONTEXT;
     std::vector<char> kept(args, args + k->nbytes);
     return do_or_record(on, [=] {
         const unsigned grid[3] = {x, y, z};

@@ -13,18 +13,21 @@
 #include "support/full.h"
 #include "tandem/log.h"
 
-enum { RANKS = 4, SERVERS = 2, FIRST = 1, LAST = 3, EVERY = 9, SUM_STEPS = 10 };
+enum { WORKERS = 2, FIRST = 1, LAST = 3, EVERY = 9, SUM_STEPS = 10 };
+
+/* With three of them no server has all shards. */
+static int servers = 2;
 
 static elastic_plan with_servers(elastic_plan plan, const char *rule)
 {
-    plan.opts.sync = (td__sync_config){.rule = rule, .servers = SERVERS, .replicas = 1};
+    plan.opts.sync = (td__sync_config){.rule = rule, .servers = servers, .replicas = 1};
     return plan;
 }
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* The mean of x w + b over the rows, with x in whole numbers: its gradient in b is 1, in w the mean
- * of x. */
+/* The mean of x w + b + c over the rows, with x in whole numbers: its gradient in b and c is 1, in w
+ * the mean of x. */
 static td_status build_sums(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
 {
     static const float EIGHT = 8;
@@ -33,7 +36,8 @@ static td_status build_sums(void *user, td_graph *g, int64_t rows, td__model_nod
     td_node *whole = td_floor(g, td_mul(g, x, td_constant(g, TD_F32, TD_SHAPE(1), &EIGHT)));
     td_node *w = td_param(g, "w", TD_SHAPE(2, 1), (td_init){.kind = TD_INIT_ZEROS});
     td_node *b = td_param(g, "b", TD_SHAPE(1), (td_init){.kind = TD_INIT_ZEROS});
-    td_node *h = td_add(g, td_matmul(g, whole, w, false, false), b);
+    td_node *c = td_param(g, "c", TD_SHAPE(1), (td_init){.kind = TD_INIT_ZEROS});
+    td_node *h = td_add(g, td_add(g, td_matmul(g, whole, w, false, false), b), c);
     *out = (td__model_nodes){
         .loss = td_mean(g, h, NULL, 0, false), .output = h, .inputs = {"x"}, .n_inputs = 1};
     return TD_OK;
@@ -97,19 +101,19 @@ static void sweep(make_fn *make, int rank, const char *want)
             if (!full_or_sampled(step + op + rank, EVERY) && op > 1)
                 continue;
             snprintf(faults, sizeof faults, "kill rank=%d at=step:%d:comm:%d", rank, step, op);
-            run(make, RANKS, faults, &end);
+            run(make, (WORKERS + servers), faults, &end);
             CHECK(strcmp(end.result.digest, want) == 0, "%s: other weights", faults);
             died += end.died;
             if (!end.died)
                 break;
         }
-    int least = rank < SERVERS ? LAST - FIRST + 1 : 1; /* a worker may have no part in a step */
+    int least = rank < servers ? LAST - FIRST + 1 : 1; /* a worker may have no part in a step */
     CHECK(died >= least, "rank %d died %d times", rank, died);
 }
 
 TEST(lockstep_has_the_bits_of_one_rank)
 {
-    for (int rank = 0; rank < SERVERS + full_test(); rank++)
+    for (int rank = 0; rank < servers + full_test(); rank++)
         sweep(lockstep, rank, elastic_job_quiet.result.digest);
 }
 
@@ -117,7 +121,7 @@ TEST(no_push_is_lost)
 {
     elastic_end want;
     run(sums, 1, NULL, &want);
-    for (int rank = 0; rank < SERVERS + full_test(); rank++)
+    for (int rank = 0; rank < servers + full_test(); rank++)
         sweep(asgd, rank, want.result.digest);
     if (full_test())
         sweep(downpour, 0, want.result.digest);
@@ -126,7 +130,7 @@ TEST(no_push_is_lost)
 /* Decisions and metrics.jsonl too, where another server takes the lead in the middle. */
 TEST(who_takes_over_writes_what_is_missing)
 {
-    elastic_plan plan = lockstep(RANKS);
+    elastic_plan plan = lockstep((WORKERS + servers));
     elastic_end end;
     plan.faults = "kill rank=0 at=step:3:comm:2; kill rank=0 at=step:5:comm:4";
     plan.replace = true;
@@ -151,7 +155,7 @@ static void see(void *user, td_log_level level, td_log_part part, const char *li
 
 TEST(all_servers_lost_goes_back_to_the_checkpoint)
 {
-    elastic_plan plan = lockstep(RANKS);
+    elastic_plan plan = lockstep((WORKERS + servers));
     elastic_end end;
     line_seen[0] = 0;
     plan.faults = "kill rank=0 at=step:4:comm:3";
@@ -171,12 +175,12 @@ TEST(all_servers_lost_goes_back_to_the_checkpoint)
 /* Ranks join and leave, servers among them: shards move to those that are there. */
 TEST(servers_and_workers_come_and_go)
 {
-    elastic_plan plan = lockstep(RANKS);
+    elastic_plan plan = lockstep((WORKERS + servers));
     elastic_end end;
     plan.change[0].step = 2;
-    plan.change[0].size = RANKS + 2;
+    plan.change[0].size = (WORKERS + servers) + 2;
     plan.change[1].step = 4;
-    plan.change[1].size = RANKS - 2;
+    plan.change[1].size = (WORKERS + servers) - 2;
     line_seen[0] = 0;
     td_log_set_sink(see, NULL);
     elastic_job_run(&plan, &end);
@@ -189,6 +193,29 @@ TEST(servers_and_workers_come_and_go)
     td__data_close(plan.data);
 }
 
+/* A ring of three: each server has its shard and that of another one. */
+TEST(a_ring_of_servers_loses_nothing)
+{
+    elastic_end want;
+    servers = 3;
+    for (int rank = 0; rank < servers; rank++)
+        sweep(lockstep, rank, elastic_job_quiet.result.digest);
+    run(sums, 1, NULL, &want);
+    for (int rank = 0; rank < servers; rank++)
+        sweep(asgd, rank, want.result.digest);
+    who_takes_over_writes_what_is_missing(NULL);
+    servers_and_workers_come_and_go(NULL);
+    servers = 2;
+}
+
+/* Two servers that are neighbours have all that there is of a shard. */
+TEST(a_lost_shard_goes_back_to_the_checkpoint)
+{
+    servers = 3;
+    all_servers_lost_goes_back_to_the_checkpoint(NULL);
+    servers = 2;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +224,8 @@ int main(void)
         cmocka_unit_test(who_takes_over_writes_what_is_missing),
         cmocka_unit_test(all_servers_lost_goes_back_to_the_checkpoint),
         cmocka_unit_test(servers_and_workers_come_and_go),
+        cmocka_unit_test(a_ring_of_servers_loses_nothing),
+        cmocka_unit_test(a_lost_shard_goes_back_to_the_checkpoint),
     };
     return cmocka_run_group_tests(tests, elastic_job_quiet_run, NULL);
 }

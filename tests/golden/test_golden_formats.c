@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "data/data.h"
 #include "data/format/parquet.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 #include "support/check.h"
 #include "support/golden_json.h"
 

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "data/data.h"
 #include "data/fit_json.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 #include "support/check.h"
 #include "support/golden_json.h"
 
@@ -157,6 +157,44 @@ TEST(standardised)
         check_measured(json_object_get(m, "mean"), want, "mean", 8);
         check_measured(json_object_get(m, "std"), want, "std", 8);
         td__fit_destroy(fit);
+    }
+    json_decref(root);
+}
+
+/* Fitted on the rows that the split leaves for training; the other parts are read by that. */
+TEST(fitted_on_training_rows)
+{
+    static const char *const FILLED[] = {"mean", "median"};
+    static const td__map_opts NORMALIZE = {.name = "normalize", .field = "x"};
+    json_t *root = golden_json(FOLDER "expected.json");
+
+    for (int i = 0; i < 2 * TD_LEN(FILLED); i++) {
+        const json_t *want = golden_get(golden_get(root, "cut"), FILLED[i / 2]);
+        td__data_opts o = table(FILLED[i / 2]);
+        bool scaled = i % 2;
+        td__data *d;
+        o.measured = "train";
+        o.order = "file";
+        o.valid_fraction = o.test_fraction = 0.45;
+        o.maps = &NORMALIZE;
+        o.n_maps = scaled;
+        CHECK_OK(td__data_open(&o, &d));
+        for (int p = 0; p < TD_PART_COUNT; p++) {
+            char key[32];
+            snprintf(key, sizeof key, "%s%s", td__part_name((td__part)p), scaled ? "_scaled" : "");
+            check_x(d, (td__part)p, want, key, scaled ? 2e-6 : 0);
+        }
+        td__fit *fit = fit_of(d);
+        int places = (int)td__data_part(d, TD_PART_TRAIN)->fields[0].shape.dim[0];
+        const json_t *m = td__fit_map(fit, 0, "normalize");
+        check_fill(fit, want);
+        CHECK(!scaled || places < 8, "%d places: no city is missing in the training rows", places);
+        if (scaled)
+            check_measured(json_object_get(m, "mean"), want, "mean", places);
+        if (scaled)
+            check_measured(json_object_get(m, "std"), want, "std", places);
+        td__fit_destroy(fit);
+        td__data_close(d);
     }
     json_decref(root);
 }
@@ -431,6 +469,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_cells_and_unknown_categories),
         cmocka_unit_test(standardised),
+        cmocka_unit_test(fitted_on_training_rows),
         cmocka_unit_test(standardised_in_the_order_of_the_file),
         cmocka_unit_test(numbered),
         cmocka_unit_test(bins),

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #include "support/check.h"
 #include "support/http_server.h"
 
-enum { SOON_MS = 20000, BIG = 300000 };
+enum { SOON_MS = 20000, BIG = 300000, LONG_FILE = 8 << 20 };
 
 static td__deadline soon(void)
 {
@@ -422,6 +423,47 @@ TEST(folders)
     tear_down(r);
 }
 
+typedef struct cutter {
+    int fd;
+    atomic_bool over;
+} cutter;
+
+static void *cut_and_restore(void *user)
+{
+    cutter *c = user;
+    while (!atomic_load(&c->over))
+        if (ftruncate(c->fd, 4096) || ftruncate(c->fd, LONG_FILE))
+            abort();
+    return NULL;
+}
+
+/* A map of such a file would end this process by a signal. */
+TEST(files_are_cut_while_they_are_sent)
+{
+    rig *r = set_up(&(td__http_opts){.attempts = 1});
+    char url[512], path[512], hash[TD_SHA256_HEX];
+    cutter c = {0};
+    pthread_t thread;
+    int cut = 0;
+
+    snprintf(path, sizeof path, "%s", check_path("long"));
+    c.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(c.fd >= 0 && ftruncate(c.fd, LONG_FILE) == 0);
+    assert_int_equal(pthread_create(&thread, NULL, cut_and_restore, &c), 0);
+    for (int i = 0; i < 40; i++) {
+        snprintf(url, sizeof url, "%s",
+                 i % 4 ? check_path("to") : http_server_url(r->server, "cut"));
+        td_status st = td__remote_put_file(r->remote, url, path, hash, soon());
+        CHECK(st == TD_OK || st == TD_EIO, "%d: %s", i, td_last_error());
+        cut += st == TD_EIO;
+    }
+    atomic_store(&c.over, true);
+    pthread_join(thread, NULL);
+    close(c.fd);
+    CHECK(cut > 0, "it was never cut in between");
+    tear_down(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +480,7 @@ int main(void)
         cmocka_unit_test(calls_can_be_stopped),
         cmocka_unit_test(unix_sockets),
         cmocka_unit_test(folders),
+        cmocka_unit_test(files_are_cut_while_they_are_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,7 +191,38 @@ TEST(streams_carry_any_number_of_messages)
     rpc_rig_fini(&r);
 }
 
+TEST(a_client_may_stream_to_one_answer)
+{
+    rpc_rig r;
+    const rpc_reply *a;
+    uint8_t two[128];
+
+    rpc_rig_init(&r, NULL);
+    int32_t call = rpc_rig_start(&r, "/test.Service/Collect", "a", NULL, false);
+    size_t n = rpc_rig_text_frame(two, 64, "bb");
+    n += rpc_rig_text_frame(two + n, 64, "ccc");
+    rpc_call_data(r.client, call, two, n, true);
+    a = rpc_wait(r.client, call);
+    CHECK_EQ_INT(a->status, 0);
+    CHECK_EQ_INT(a->n_body, 7);
+    CHECK_EQ_INT(a->body[6], 3);
+    CHECK_EQ_INT(r.ended, 0);
+    rpc_rig_fini(&r);
+}
+
 /* ---- time ---- */
+
+TEST(a_stream_that_comes_too_slowly_is_given_up)
+{
+    rpc_rig r;
+
+    rpc_rig_init(&r, &(td__grpc_limits){.request_ms = 20});
+    int32_t call = rpc_rig_start(&r, "/test.Service/Collect", "a", NULL, false);
+    CHECK_EQ_INT(rpc_wait(r.client, call)->status, TD_GRPC_CANCELLED);
+    CHECK_EQ_INT(r.handled, 1);
+    CHECK_EQ_INT(r.ended, 1);
+    rpc_rig_fini(&r);
+}
 
 TEST(a_deadline_of_the_client_ends_its_call)
 {
@@ -376,6 +407,8 @@ int main(void)
         cmocka_unit_test(bodies_that_are_not_one_message_are_refused),
         cmocka_unit_test(a_request_may_come_byte_by_byte),
         cmocka_unit_test(streams_carry_any_number_of_messages),
+        cmocka_unit_test(a_client_may_stream_to_one_answer),
+        cmocka_unit_test(a_stream_that_comes_too_slowly_is_given_up),
         cmocka_unit_test(a_deadline_of_the_client_ends_its_call),
         cmocka_unit_test(a_request_that_does_not_arrive_is_given_up),
         cmocka_unit_test(a_client_without_settings_or_signs_of_life_is_closed),

@@ -86,6 +86,27 @@ static void bidi(td__call *c, void *arg, const void *request)
     rpc_rig_answer(c, (int)strlen(((const Text *)request)->service));
 }
 
+/* Its first text is followed until the end, whose answer is the number of texts. */
+static void collect(td__call *c, void *arg, const void *request)
+{
+    rpc_rig *r = arg;
+
+    (void)request;
+    r->handled++;
+    if (!td__call_data(c))
+        hold(r, c);
+    CHECK(td__call_data(c) == r, "a call does not know its data");
+}
+
+static void collected(td__call *c, void *arg)
+{
+    rpc_rig *r = arg;
+
+    r->held = NULL;
+    rpc_rig_answer(c, r->handled);
+    td__call_finish(c, TD_GRPC_OK, "%s", "");
+}
+
 static const td__grpc_method METHODS[] = {
     {.name = "Unary",
      .kind = TD_GRPC_UNARY,
@@ -100,8 +121,14 @@ static const td__grpc_method METHODS[] = {
      .kind = TD_GRPC_BIDI_STREAM,
      .request = &grpc__health__v1__health_check_request__descriptor,
      .handle = bidi},
+    {.name = "Collect",
+     .kind = TD_GRPC_CLIENT_STREAM,
+     .request = &grpc__health__v1__health_check_request__descriptor,
+     .handle = collect,
+     .half_closed = collected},
 };
-static const td__grpc_service SERVICE = {"test.Service", METHODS, 3};
+static const td__grpc_service SERVICE = {"test.Service", METHODS,
+                                         sizeof METHODS / sizeof METHODS[0]};
 
 static td__grpc_code authorize(void *arg, td__call *c, char *why, size_t why_bytes)
 {

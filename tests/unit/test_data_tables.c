@@ -121,6 +121,75 @@ TEST(words_for_missing)
     }
 }
 
+/* A table of 60 rows of which those that are not marked have other numbers and a city of their own.
+ */
+static td__data_opts marked_table(const bool *mark, double off)
+{
+    char text[8192];
+    int n = snprintf(text, sizeof text, "a,b,city,kind\n");
+
+    for (int i = 0; i < 60; i++) {
+        bool own = mark && mark[i];
+        n += snprintf(text + n, sizeof text - (size_t)n, "%g,", i + (own ? off : 0));
+        if (i % 7)
+            n += snprintf(text + n, sizeof text - (size_t)n, "%g", i * i + (own ? off : 0));
+        n += snprintf(text + n, sizeof text - (size_t)n, ",%s,%d\n",
+                      own && off > 0 ? "Graz"
+                      : i % 2        ? "Rome"
+                                     : "Oslo",
+                      i % 3);
+    }
+    td__data_opts o = table(text);
+    o.source_opts.missing = "mean";
+    o.valid_fraction = o.test_fraction = 0.25;
+    o.measured = "train";
+    return o;
+}
+
+/* Nothing of the rows of other parts is in what is measured, however they are cut off; of the whole
+ * file something is. */
+TEST(measured_on_training_rows)
+{
+    static const struct {
+        const char *order;
+        int64_t folds, window;
+    } CASES[] = {{NULL, 0, 0}, {"file", 0, 0}, {NULL, 4, 0}, {"file", 5, 0}, {NULL, 0, 3}};
+
+    for (int i = 0; i < TD_LEN(CASES); i++) {
+        char measured[3][4096];
+        bool mark[64] = {false};
+        for (int k = 0; k < 3; k++) { /* as it is; other rows of the other parts; measured on all */
+            td__data_opts o = marked_table(mark, k ? 1000 : 0);
+            td__data *d;
+            o.order = CASES[i].order;
+            o.folds = CASES[i].folds;
+            o.source_opts.window = CASES[i].window;
+            o.measured = k < 2 ? "train" : "all";
+            CHECK_OK(td__data_open(&o, &d));
+            snprintf(measured[k], sizeof measured[k], "%s",
+                     td__data_source_part(d, TD_PART_TRAIN)->measured);
+            for (int p = TD_PART_VALID; !k && p < TD_PART_COUNT; p++) {
+                td__dataset *part = td__data_part(d, (td__part)p);
+                for (int64_t r = 0; r < part->count; r++) { /* column a is the row's number */
+                    char more[TD__MAX_FIELDS][256];
+                    void *out[TD__MAX_FIELDS];
+                    for (int f = 0; f < part->n_fields; f++)
+                        out[f] = more[f];
+                    CHECK_OK(td__dataset_read(part, &r, 1, NULL, out));
+                    for (int64_t w = 0; w < (CASES[i].window ? CASES[i].window + 1 : 1); w++)
+                        mark[(int)*(float *)(void *)more[0] + w] = true;
+                }
+            }
+            td__data_close(d);
+            check_tmpdir_remove();
+        }
+        CHECK(strcmp(measured[0], measured[1]) == 0, "case %d: %s and %s", i, measured[0],
+              measured[1]);
+        CHECK(strcmp(measured[1], measured[2]) != 0 && strstr(measured[2], "Graz"),
+              "case %d: the rows do not matter at all", i);
+    }
+}
+
 TEST(kinds_of_features)
 {
     static const double LIMITS[] = {35, 60};
@@ -228,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_cells),
         cmocka_unit_test(words_for_missing),
+        cmocka_unit_test(measured_on_training_rows),
         cmocka_unit_test(kinds_of_features),
         cmocka_unit_test(new_rows),
     };

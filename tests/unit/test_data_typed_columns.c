@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/key.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 #include "support/check.h"
 
 enum { ROWS = 60, COLS = 6 };

@@ -546,6 +546,33 @@ TEST(two_gpus_work_in_one_process)
     }
 }
 
+/* What a rank of the same process does with a ticket: no other mapping, the same memory. */
+TEST(a_gpu_opens_memory_of_another_in_its_process)
+{
+    td_device *gpu[2] = {NULL, NULL};
+    td_mem m, seen;
+    td__mem_ticket t;
+    if (td__device_open("cuda", &gpu[0]) || td__device_open("cuda:1", &gpu[1])) {
+        print_message("skipped: %s\n", td_last_error());
+        td__device_release(gpu[0]);
+        return;
+    }
+    CHECK_OK(td__mem_alloc(gpu[0], TD_MEM_PEER, PEER_BYTES, &m));
+    CHECK_OK(td__mem_handle(&m, &t));
+    for (int i = 0; i < 2; i++) { /* the second time they are known to each other */
+        CHECK_OK(td__mem_open(gpu[1], &t, PEER_BYTES, &seen));
+        CHECK(seen.at == m.at && seen.kind == TD_MEM_LENT, "%p is not %p", seen.at, m.at);
+        peer_write(gpu[1], seen.at, 1 + i);
+        CHECK(peer_holds(gpu[0], m.at, 1 + i), "what cuda:1 wrote is not there");
+        td__mem_free(&seen);
+    }
+    t.process[0] ^= 1; /* as if it were another's: the driver refuses its own handle */
+    CHECK(td__mem_open(gpu[1], &t, PEER_BYTES, &seen) != TD_OK, "a handle of this process is open");
+    td__mem_free(&m);
+    td__device_release(gpu[1]);
+    td__device_release(gpu[0]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "peer") == 0)
@@ -567,6 +594,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(timers_have_the_time_between_two_points),
         cmocka_unit_test(devices_of_a_kind_have_numbers),
         cmocka_unit_test(two_gpus_work_in_one_process),
+        cmocka_unit_test(a_gpu_opens_memory_of_another_in_its_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

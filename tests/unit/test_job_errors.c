@@ -225,6 +225,12 @@ static const struct {
      "ranks may be on several hosts; leave one of them out"},
     {NULL, MODEL DATA TRAIN "parallel: {strategy: parameter-server, servers: 0}\n",
      "job.yaml:4:49: parallel.servers: 0 is not for parallel.strategy: parameter-server*"},
+    /* Layers on GPUs. */
+    {NULL, "model: [flatten, {linear: 4, place: cuda:x}, linear]\n" DATA TRAIN,
+     "job.yaml:1:37: model.layers.1.place: expected a whole number*"},
+    {"train.backend=cpu", "model: [flatten, {linear: 4, place: cuda:1}, linear]\n" DATA TRAIN,
+     "job.yaml:1:37: place: cuda:1 is a GPU, and train.backend is cpu: set it to cuda, or name the "
+     "stage (place: 1)"},
     {NULL, MODEL "data: {source: digits, columns: {a: 3}}\n" TRAIN,
      "job.yaml:2:33: data.columns: expected a list of texts, found a map"},
 };

@@ -161,6 +161,54 @@ TEST(only_heads_in_order_are_joined)
     td_graph_destroy(g);
 }
 
+/* A classifier over `rows` rows, as a backend with whole passes has it; read: somebody reads the
+ * logits, too. */
+static td_graph *classify(int64_t rows, int64_t classes, bool read)
+{
+    td_graph *g = new_graph();
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 8)),
+            *y = td_input(g, "y", TD_I32, TD_SHAPE(rows));
+    td_nn_linear_opts no_bias = {.no_bias = true};
+    td_node *logits = td_nn_linear(g, "head", td_nn_linear(g, "fc", x, 8, NULL), classes, &no_bias);
+    if (read)
+        td__graph_add_root(g, (td__root){.kind = TD_ROOT_OUTPUT, .node = logits});
+    return apply(train(g, td_softmax_cross_entropy(g, logits, y, NULL)), td__rewrite_classifier);
+}
+
+/* More logits than are wanted at a time: parts that are as large as they may be, and the gradients
+ * are its outputs. */
+TEST(large_logits_are_there_in_parts)
+{
+    enum { ROWS = 1 << 15, CLASSES = 50304 };
+    td_graph *g = classify(ROWS, CLASSES, false);
+    const td_node *fused = NULL;
+    CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 1);
+    CHECK_EQ_INT(count(g, TD_OP_XENT_BOTH), 0);
+    CHECK_EQ_INT(count(g, TD_OP_LINEAR), 1);
+    for (int i = 0; i < g->n_nodes; i++)
+        fused = g->nodes[i]->op == TD_OP_LINEAR_XENT ? g->nodes[i] : fused;
+    CHECK_EQ_INT(((const td_attr_linear_xent *)fused->attr)->rows, 8192);
+    CHECK_EQ_INT(fused->out[3].shape.dim[0], 8192);
+    int loss = 0, head = 0;
+    for (int i = 0; i < g->n_roots; i++) {
+        int part;
+        const td__root *r = &g->roots[i];
+        bool its = td__view_base(r->node, &part) == fused;
+        loss += its && r->kind == TD_ROOT_LOSS && part == 2;
+        head += its && r->kind == TD_ROOT_PARAM_GRAD && part == 1;
+    }
+    CHECK_EQ_INT(loss, 1);
+    CHECK_EQ_INT(head, 1);
+    td_graph_destroy(g);
+    g = classify(8192, CLASSES, false);
+    CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 0);
+    td_graph_destroy(g);
+    g = classify(ROWS, CLASSES, true);
+    CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 0);
+    CHECK_EQ_INT(count(g, TD_OP_XENT_BOTH), 1);
+    td_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +218,7 @@ int main(void)
         cmocka_unit_test(what_others_read_stays),
         cmocka_unit_test(what_is_not_there_yet_is_not_added),
         cmocka_unit_test(only_heads_in_order_are_joined),
+        cmocka_unit_test(large_logits_are_there_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "data/files.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 #include "init.h"
 
 enum {
@@ -254,6 +254,7 @@ static td_status write_job(td__init *in, const td__records *r, const seen *cols,
     else
         td__text_add(t, "  maps: [normalize] # by means and deviations of the training part\n");
     td__text_add(t, "  split: {valid: 0.15, test: 0.15} # drawn at random, the same every time\n");
+    td__text_add(t, "  fit: train # nothing is measured on rows of those two parts\n");
     td__init_train(in, &z, "0.003", number ? "mae" : "accuracy");
     return td__text_status(t);
 }

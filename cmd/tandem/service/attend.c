@@ -123,7 +123,7 @@ static td_status send_listed(attendance *t, const char *list)
     td__file_map m;
     td_status st = TD_OK;
 
-    TD_TRY(td__file_map_open(&m, list));
+    TD_TRY(td__file_map_copy(&m, list));
     for (size_t at = 0;
          !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
         td__text url = {0};

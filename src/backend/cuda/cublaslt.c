@@ -55,10 +55,11 @@ static td__library library = {.what = "cuBLASLt",
                               .close = close_lt,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
 
-td_status td__cublaslt_get(td__cublaslt **out)
+td_status td__cublaslt_get(const td_device *d, td__cublaslt **out)
 {
     td__held *held;
-    td_status st = td__library_get(&library, &held);
+    td__cuda_enter(d);
+    td_status st = td__library_get(&library, d, &held);
     *out = (td__cublaslt *)held;
     return st;
 }

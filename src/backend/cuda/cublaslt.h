@@ -5,9 +5,9 @@
 
 #include "backend/cuda/product.h"
 
-/* The library of the process, with one holder more; NULL if it is not on this machine, which is
- * said once in the log. */
-TD_NODISCARD td_status td__cublaslt_get(td__cublaslt **out);
+/* The library for a device, with one holder more; NULL if it is not on this machine, which is said
+ * once in the log. */
+TD_NODISCARD td_status td__cublaslt_get(const td_device *d, td__cublaslt **out);
 void td__cublaslt_release(td__cublaslt *lt); /* NULL is allowed */
 /* "13.0.2", of the library that a backend of this process holds; "": none does. */
 void td__cublaslt_held(char version[32]);

@@ -129,6 +129,7 @@ static void cuda_enter(td_backend *b, unsigned *saved)
 
 static void cuda_destroy(td_backend *b)
 {
+    td__cuda_enter(b->device);
     td__cublaslt_release(((td__cuda *)b)->lt);
     td__cudnn_release(((td__cuda *)b)->dnn);
     td__host_destroy(b);
@@ -148,7 +149,7 @@ static const td_backend_ops OPS = {
 static td_status create_on(const char *device, td_backend **out)
 {
     TD_TRY(td__host_create_on(&OPS, sizeof(td__cuda), device, out));
-    td_status st = td__cublaslt_get(&((td__cuda *)*out)->lt);
+    td_status st = td__cublaslt_get((*out)->device, &((td__cuda *)*out)->lt);
     if (st) {
         td__host_destroy(*out);
         *out = NULL;

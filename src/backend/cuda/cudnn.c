@@ -19,7 +19,7 @@ td_status td__dnn_create(td__cuda *b, td__dnn **out)
     td__cuda_enter(b->base.device);
     if (!b->dnn_asked) {
         b->dnn_asked = true; /* whatever comes of it */
-        TD_TRY(td__cudnn_get(&b->dnn));
+        TD_TRY(td__cudnn_get(b->base.device, &b->dnn));
     }
     if (!b->dnn)
         return TD_ENOTSUP;

@@ -13,9 +13,9 @@
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
-/* The library of the process, with one holder more; NULL if it is not on this machine or does not
- * work, which is said once in the log. The calling thread works with the device. */
-TD_NODISCARD td_status td__cudnn_get(td__cudnn **out);
+/* The library for a device, with which the calling thread works, with one holder more; NULL if it
+ * is not on this machine or does not work, which is said once in the log. */
+TD_NODISCARD td_status td__cudnn_get(const td_device *d, td__cudnn **out);
 void td__cudnn_release(td__cudnn *l); /* NULL is allowed */
 /* "9.19.0"; NULL: none. */
 const char *td__cudnn_version(const td__cudnn *l);

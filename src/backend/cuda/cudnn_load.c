@@ -49,10 +49,10 @@ static td__library library = {
     .close = close_cudnn,
     .lock = PTHREAD_MUTEX_INITIALIZER};
 
-td_status td__cudnn_get(td__cudnn **out)
+td_status td__cudnn_get(const td_device *d, td__cudnn **out)
 {
     td__held *held;
-    td_status st = td__library_get(&library, &held);
+    td_status st = td__library_get(&library, d, &held);
     *out = (td__cudnn *)held;
     return st;
 }
@@ -79,8 +79,9 @@ const char *td__cudnn_version(const td__cudnn *l)
 
 #else
 
-td_status td__cudnn_get(td__cudnn **out)
+td_status td__cudnn_get(const td_device *d, td__cudnn **out)
 {
+    (void)d;
     *out = NULL;
     return TD_OK;
 }

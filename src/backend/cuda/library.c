@@ -59,7 +59,7 @@ static void unload(const td__library *l, td__held *h)
     td__free(h);
 }
 
-static td_status load(td__library *l)
+static td_status load(td__library *l, const void *device, td__held **out)
 {
     char text[160];
     void *library = open_one(l->names, l->n_names);
@@ -79,18 +79,23 @@ static td_status load(td__library *l)
         tell(l, td_last_error());
         unload(l, h);
     } else {
-        l->held = h;
+        h->device = device;
+        h->next = l->held;
+        *out = l->held = h;
     }
     return TD_OK;
 }
 
-td_status td__library_get(td__library *l, td__held **out)
+td_status td__library_get(td__library *l, const void *device, td__held **out)
 {
     pthread_mutex_lock(&l->lock);
-    td_status st = l->held ? TD_OK : load(l);
-    if (l->held)
-        l->held->holders++;
-    *out = l->held;
+    td__held *h = l->held;
+    while (h && h->device != device)
+        h = h->next;
+    td_status st = h ? TD_OK : load(l, device, &h);
+    if (h)
+        h->holders++;
+    *out = h;
     pthread_mutex_unlock(&l->lock);
     return st;
 }
@@ -101,8 +106,11 @@ void td__library_release(td__library *l, td__held *held)
         return;
     pthread_mutex_lock(&l->lock);
     if (--held->holders == 0) {
+        td__held **at = &l->held;
+        while (*at != held)
+            at = &(*at)->next;
+        *at = held->next;
         unload(l, held);
-        l->held = NULL;
     }
     pthread_mutex_unlock(&l->lock);
 }

@@ -1,7 +1,6 @@
 /* plan_softmax.c -- softmax, cross entropy (kernels/softmax.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/cuda.h"
-#include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/xent.h"
 #include "base/check.h"
 #include "base/fail.h"
 
@@ -17,16 +16,15 @@ td_status td__cuda_plan_softmax(td__cuda *b, const td_node *n, const bool *is_pa
                         td__cuda_grid_each(a.width ? a.rows : 0), &a, sizeof a);
 }
 
-static td__xent_args xent_args(const td_node *n)
+td__xent_args td__cuda_xent_args(const td_attr_xent *at, int64_t rows, int64_t classes,
+                                 td_dtype ids)
 {
-    const td_attr_xent *at = n->attr;
-    const td_shape *x = &td__in_desc_of(n, 0)->shape;
-    td__xent_args a = {.rows = td__cuda_extent(x, 0, x->ndim - 1),
-                       .classes = x->dim[x->ndim - 1],
+    td__xent_args a = {.rows = rows,
+                       .classes = classes,
                        .ignore = at->ignore_index,
                        .use_ignore = at->use_ignore,
                        .smoothing = (float)at->smoothing};
-    a.ids = (int)td__in_desc_of(n, 1)->dtype;
+    a.ids = (int)ids;
     return a;
 }
 
@@ -40,10 +38,20 @@ static void few_at_once(const td__cuda *b, const td__xent_args *a, td_dtype t, t
         grid->shared = A_THIRD;
 }
 
+td_status td__cuda_add_xent_both(td__cuda *b, td_kernel *k, const td__xent_args *a, td_dtype t,
+                                 const td__cuda_bind *bind)
+{
+    td__cuda_grid each = td__cuda_grid_each(a->rows);
+    few_at_once(b, a, t, &each);
+    return td__cuda_add_bound(b, k, "xent_both", t, each, a, sizeof *a, bind);
+}
+
 td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     td_dtype t = td__in_desc_of(n, 0)->dtype;
-    td__xent_args a = xent_args(n);
+    const td_shape *x = &td__in_desc_of(n, 0)->shape;
+    td__xent_args a = td__cuda_xent_args(n->attr, td__cuda_extent(x, 0, x->ndim - 1),
+                                         x->dim[x->ndim - 1], td__in_desc_of(n, 1)->dtype);
     (void)is_param;
     if (!td__cuda_takes(t))
         return TD_ENOTSUP;
@@ -61,8 +69,7 @@ td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param
                               .out = {TD__OUT(0), TD__OUT(2), TD__SCRATCH(0)}};
         td__cuda_bind sum = {.in = {TD__SCRATCH(0), TD__IN(1)}, .out = {TD__OUT(1)}};
         TD_TRY(td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &count));
-        few_at_once(b, &a, t, &each);
-        TD_TRY(td__cuda_add_bound(b, k, "xent_both", t, each, &a, sizeof a, &both));
+        TD_TRY(td__cuda_add_xent_both(b, k, &a, t, &both));
         return td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &sum);
     }
     td__cuda_bind rows = {.in = {TD__IN(0), TD__IN(1)}, .out = {TD__SCRATCH(0), TD__OUT(1)}};

@@ -181,7 +181,7 @@ static td_status csv_open_fitted(const td__source_opts *o, const char *part, con
 const td__source_def td__source_csv = {
     .name = "csv",
     .help = "CSV files: a label column and feature columns, numbers or texts",
-    .reads = "dir train valid test label columns features missing window horizon stride "
+    .reads = "dir train valid test label columns features missing fit window horizon stride "
              "target delimiter no_header",
     .open = csv_open,
     .open_fitted = csv_open_fitted,

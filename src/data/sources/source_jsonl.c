@@ -192,7 +192,7 @@ static td_status jsonl_open_fitted(const td__source_opts *o, const char *part, c
 const td__source_def td__source_jsonl = {
     .name = "jsonl",
     .help = "JSON Lines: one object per line, a label member and feature members",
-    .reads = "dir train valid test label columns features missing window horizon stride "
+    .reads = "dir train valid test label columns features missing fit window horizon stride "
              "target",
     .open = jsonl_open,
     .open_fitted = jsonl_open_fitted,

@@ -24,7 +24,7 @@ const td__source_def td__source_parquet = {
     .name = "parquet",
     .help = "Parquet files with flat columns, plain or compressed by snappy, gzip or zstd: a label "
             "column and feature columns",
-    .reads = "dir train valid test label columns features missing window horizon stride target",
+    .reads = "dir train valid test label columns features missing fit window horizon stride target",
     .open = parquet_open,
     .open_fitted = parquet_open_fitted,
 };

@@ -220,7 +220,7 @@ const td__source_def td__source_sql = {
     .name = "sql",
     .help = "the rows of a query to an SQLite or PostgreSQL database: a label column and feature "
             "columns",
-    .reads = "dir train valid test query label columns features missing window horizon stride "
+    .reads = "dir train valid test query label columns features missing fit window horizon stride "
              "target",
     .open = sql_open,
     .open_fitted = sql_open_fitted,

@@ -3,10 +3,12 @@
 #include "device/cuda/cuda.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "device/cuda/cuda_impl.h"
@@ -17,11 +19,28 @@ enum { PAGE = 4096 };
 
 /* ---- Which GPUs there are -------------------------------------------------------------------- */
 
+/* Devices that each GPU counts as: more than one lets tests drive several with one GPU. */
+static int split(void)
+{
+    const char *text = td__env_get(TD_ENV_CUDA_SPLIT);
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : 1;
+    return text && !*end && n > 1 && n <= 8 ? (int)n : 1;
+}
+
 td_status td__cuda_count(int *out)
 {
     *out = 0;
     TD_TRY(td__cuda_load());
-    return td__cuda_status(td__cu.cuDeviceGetCount(out), "cuDeviceGetCount");
+    TD_TRY(td__cuda_status(td__cu.cuDeviceGetCount(out), "cuDeviceGetCount"));
+    *out *= split();
+    return TD_OK;
+}
+
+/* The GPU that device number `index` is. */
+static td_status gpu_of(int index, CUdevice *out)
+{
+    return td__cuda_status(td__cu.cuDeviceGet(out, index / split()), "cuDeviceGet");
 }
 
 static td_status attribute(CUdevice device, CUdevice_attribute which, int *out)
@@ -34,7 +53,7 @@ td_status td__cuda_describe(int index, td__cuda_kind *out)
     CUdevice device;
     memset(out, 0, sizeof *out);
     TD_TRY(td__cuda_load());
-    TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&device, index), "cuDeviceGet"));
+    TD_TRY(gpu_of(index, &device));
     TD_TRY(td__cuda_status(td__cu.cuDeviceGetName(out->name, sizeof out->name, device),
                            "cuDeviceGetName"));
     TD_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &out->major));
@@ -167,6 +186,8 @@ static void cuda_free(td_mem *m)
         td__cuda_peer_free(m);
         return;
     }
+    if (m->kind == TD_MEM_LENT)
+        return;
     if (m->kind != TD_MEM_PINNED) {
         td__pool_blocks_give(((td__cuda_gpu *)m->device)->pool, m->at, m->nbytes);
         return;
@@ -275,7 +296,7 @@ static td_status set_up(td__cuda_gpu *d, int number)
                        number, count);
     TD_TRY(td__cuda_describe(number, &d->kind));
     TD_TRY(td__cuda_runs_on(&d->kind));
-    TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&d->device, number), "cuDeviceGet"));
+    TD_TRY(gpu_of(number, &d->device));
     TD_TRY(td__cuda_status(td__cu.cuDevicePrimaryCtxRetain(&d->context, d->device),
                            "cuDevicePrimaryCtxRetain"));
     td__cuda_enter(&d->base);

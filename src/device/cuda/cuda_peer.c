@@ -1,12 +1,15 @@
-/* cuda_peer.c -- memory of a GPU that several processes see (CUDA IPC): ranks that share a GPU, or
- * whose GPUs reach each other's memory (NVLink, or PCIe where the driver allows it), add up their
- * gradients there, instead of through memory of the host.
+/* cuda_peer.c -- memory of a GPU that several processes see (CUDA IPC), or several devices of one:
+ * ranks that share a GPU, or whose GPUs reach each other's memory (NVLink, or PCIe where the driver
+ * allows it), add up their gradients there, instead of through memory of the host.
  *
  * A ticket has the GPU's own number, which two processes see alike whatever CUDA_VISIBLE_DEVICES
- * says, and the driver's handle. Such memory is not the pool's: the driver hands out whole pages of
+ * says, and the driver's handle. The driver opens no handle in the process that made it: there the
+ * address is used as it is. Such memory is not the pool's: the driver hands out whole pages of
  * 2 MiB, and a handle is good for all of one. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -48,8 +51,36 @@ static td_status processor_of(const td_device *d, unsigned char out[16])
     return TD_OK;
 }
 
+/* A number of this process alone: process ids of two containers may be the same. */
+static unsigned char process[16];
+static bool process_known;
+
+static void draw_process(void)
+{
+    process_known = getrandom(process, sizeof process, 0) == (ssize_t)sizeof process;
+}
+
+static bool of_this_process(const td__mem_ticket *t)
+{
+    return process_known && memcmp(t->process, process, sizeof process) == 0;
+}
+
+/* Within a process a context is told of the memory that it may reach. */
+static td_status reach(const td_device *d, CUdevice other)
+{
+    CUcontext context;
+    TD_TRY(td__cuda_status(td__cu.cuDevicePrimaryCtxRetain(&context, other),
+                           "cuDevicePrimaryCtxRetain"));
+    td__cuda_enter(d);
+    CUresult r = td__cu.cuCtxEnablePeerAccess(context, 0);
+    td__cu.cuDevicePrimaryCtxRelease_v2(other); /* its device holds it */
+    return r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+               ? TD_OK
+               : td__cuda_status(r, "cuCtxEnablePeerAccess");
+}
+
 /* May this GPU's kernels work on memory of the one with that number? It must be visible here. */
-static td_status check_reach(const td_device *d, const unsigned char number[16])
+static td_status check_reach(const td_device *d, const td__mem_ticket *t)
 {
     CUdevice own = ((const td__cuda_gpu *)d)->device, other;
     CUuuid id;
@@ -59,14 +90,14 @@ static td_status check_reach(const td_device *d, const unsigned char number[16])
     for (int i = 0; i < n; i++) {
         TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&other, i), "cuDeviceGet"));
         TD_TRY(td__cuda_status(td__cu.cuDeviceGetUuid_v2(&id, other), "cuDeviceGetUuid"));
-        if (memcmp(id.bytes, number, 16) != 0)
+        if (memcmp(id.bytes, t->processor, 16) != 0)
             continue;
         if (other == own)
             return TD_OK;
         TD_TRY(td__cuda_status(td__cu.cuDeviceCanAccessPeer(&can, own, other),
                                "cuDeviceCanAccessPeer"));
         if (can)
-            return TD_OK;
+            return of_this_process(t) ? reach(d, other) : TD_OK;
         return TD_FAIL(TD_ENOTSUP, "device cuda: the GPU does not reach the memory of GPU %d", i);
     }
     return TD_FAIL(TD_ENOTSUP, "device cuda: the other process works with a GPU that is not "
@@ -80,6 +111,10 @@ td_status td__cuda_handle(const td_mem *m, td__mem_ticket *out)
     td__cuda_enter(m->device);
     TD_TRY(td__cuda_status(td__cu.cuIpcGetMemHandle(&h, (CUdeviceptr)m->at), "cuIpcGetMemHandle"));
     memcpy(out->handle, h.reserved, sizeof out->handle);
+    memcpy(out->address, &m->at, sizeof out->address);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, draw_process);
+    memcpy(out->process, process, sizeof out->process);
     return processor_of(m->device, out->processor);
 }
 
@@ -87,7 +122,12 @@ td_status td__cuda_open_peer(td_mem *m, const td__mem_ticket *t)
 {
     CUipcMemHandle h;
     CUdeviceptr at = 0;
-    TD_TRY(check_reach(m->device, t->processor));
+    TD_TRY(check_reach(m->device, t));
+    if (of_this_process(t)) {
+        m->kind = TD_MEM_LENT;
+        memcpy(&m->at, t->address, sizeof m->at);
+        return TD_OK;
+    }
     td__cuda_enter(m->device);
     memcpy(h.reserved, t->handle, sizeof h.reserved);
     TD_TRY(td__cuda_status(td__cu.cuIpcOpenMemHandle_v2(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),

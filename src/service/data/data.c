@@ -4,11 +4,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/file.h"
@@ -160,19 +162,15 @@ td__answer td__data_dir(td__data *d, const char *bucket, const char *key,
     }
 }
 
+/* Of a job, or of who has put it there: it may be cut while it is read. */
 static td_status copy_file(const char *from, const char *to)
 {
-    td__file_map in;
-    td__file_out f;
-    td_status st;
+    int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    TD_TRY(td__file_map_open(&in, from));
-    st = td__file_out_open(&f, to);
-    if (!st) {
-        td__file_out_write(&f, in.data, in.nbytes);
-        st = td__file_out_commit(&f);
-    }
-    td__file_map_close(&in);
+    if (fd < 0)
+        return TD_FAIL(TD_EIO, "%s: cannot open: %s", from, strerror(errno));
+    td_status st = td__file_copy_fd(fd, from, to, NULL);
+    close(fd);
     return st;
 }
 

@@ -100,7 +100,7 @@ td_status td__intent_commit(const char *upload, const char *to, td__intent_count
     td_status st;
 
     *out = (td__intent_counts){0};
-    TD_TRY(td__file_map_open(&in, upload));
+    TD_TRY(td__file_map_copy(&in, upload));
     td__csv_init(&csv, in.data, in.nbytes);
     TD_TRY_OR(st, end, td__labels_init(&labels));
     TD_TRY_OR(st, end, td__file_out_open(&f, path_of(path, to, "examples.csv")));
@@ -135,7 +135,7 @@ static td_status read_file(const char *dir, const char *name, td__file_map *in, 
 {
     char path[PATH_BYTES];
 
-    TD_TRY(td__file_map_open(in, path_of(path, dir, name)));
+    TD_TRY(td__file_map_copy(in, path_of(path, dir, name)));
     td__csv_init(csv, in->data, in->nbytes);
     return TD_OK;
 }

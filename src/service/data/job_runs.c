@@ -148,7 +148,7 @@ static td_status read_metrics(end_work *e)
     td_status st = TD_OK;
 
     snprintf(path, sizeof path, "%s/run/metrics.jsonl", e->job);
-    if (td__file_map_open(&in, path))
+    if (td__file_map_copy(&in, path))
         return TD_OK; /* it ended before its first step */
     for (const char *at = (const char *)in.data, *end = at + in.nbytes, *stop; at < end && !st;
          at = stop + 1) {
@@ -174,7 +174,7 @@ static td_status copy_model(end_work *e)
     int files;
 
     snprintf(from, sizeof from, "%s/run/checkpoints/best", e->job);
-    TD_TRY(td__file_map_open(&in, from));
+    TD_TRY(td__file_map_copy(&in, from));
     n = in.nbytes < sizeof best - 1 ? in.nbytes : sizeof best - 1;
     memcpy(best, in.data, n);
     td__file_map_close(&in);

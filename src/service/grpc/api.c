@@ -140,6 +140,7 @@ void td__grpc_api_destroy(td__grpc_api *a)
 {
     if (!a)
         return;
+    td__work_threads_destroy(a->workers); /* answers what it has */
     td__grpc_destroy(a->server);
     td__health_destroy(a->health);
     td__reflection_destroy(a->reflection);

@@ -9,6 +9,7 @@
 #include "rpc/guard.h"
 #include "rpc/health.h"
 #include "rpc/reflection.h"
+#include "rpc/work.h"
 #include "service/grpc/api.h"
 
 struct td__grpc_api {
@@ -20,6 +21,7 @@ struct td__grpc_api {
     unsigned rate;    /* calls per second; 0: no limit */
     char (*addresses)[TD_ADDRESS_BYTES];
     int n_addresses;
+    td__work_threads *workers; /* for uploads; NULL: none was needed yet */
     td__grpc_counters counters;
 };
 
@@ -51,5 +53,11 @@ void td__tandem_watch(td__call *c, void *arg, const void *request);
 void td__tandem_logs(td__call *c, void *arg, const void *request);
 void td__tandem_metrics(td__call *c, void *arg, const void *request);
 void td__tandem_read_artifact(td__call *c, void *arg, const void *request);
+
+/* tandem_put.c */
+void td__tandem_put_artifact(td__call *c, void *arg, const void *request);
+void td__tandem_put_end(td__call *c, void *arg);
+/* tandem_workers.c */
+void td__tandem_list_workers(td__call *c, void *arg, const void *request);
 
 #endif

@@ -498,6 +498,12 @@ static const td__grpc_method METHODS[] = {
     TD_METHOD("ListArtifacts", UNARY, tandem__v1__job_request, READ, list_artifacts),
     TD_METHOD("ReadArtifact", SERVER_STREAM, tandem__v1__read_artifact_request, READ,
               td__tandem_read_artifact),
+    {.name = "PutArtifact",
+     .kind = TD_GRPC_CLIENT_STREAM,
+     .request = &tandem__v1__put_artifact_request__descriptor,
+     .handle = td__tandem_put_artifact,
+     .half_closed = td__tandem_put_end,
+     .tag = TD_SCOPE_SUBMIT},
     TD_METHOD("CreateSweep", UNARY, tandem__v1__create_sweep_request, SUBMIT, create_sweep),
     TD_METHOD("GetSweep", UNARY, tandem__v1__sweep_request, READ, get_sweep),
     TD_METHOD("CancelSweep", UNARY, tandem__v1__sweep_request, SUBMIT, cancel_sweep),
@@ -506,5 +512,7 @@ static const td__grpc_method METHODS[] = {
     TD_METHOD("RemoveQuota", UNARY, tandem__v1__remove_quota_request, ADMIN, remove_quota),
     TD_METHOD("ListSweeps", UNARY, tandem__v1__list_sweeps_request, READ, list_sweeps),
     TD_METHOD("GetStats", UNARY, tandem__v1__get_stats_request, READ, get_stats),
+    TD_METHOD("ListWorkers", UNARY, tandem__v1__list_workers_request, READ,
+              td__tandem_list_workers),
 };
 const td__grpc_service td__tandem_v1 = {"tandem.v1.TrainingService", METHODS, TD_LEN(METHODS)};

@@ -55,44 +55,6 @@ void td__http_stats(void *arg, td__httpd_request *r)
     td__httpd_reply_json(r, 200, &t);
 }
 
-static bool add_user(void *arg, const td__user_usage *u)
-{
-    td__text *t = arg;
-    td__text_add(t, t->data[t->used - 1] == '[' ? "{\"user\":" : ",{\"user\":");
-    td__text_json(t, u->user);
-    td__text_printf(t,
-                    ",\"slots\":%" PRId64 ",\"gpus\":%" PRId64 ",\"memory_mb\":%" PRId64
-                    ",\"queued\":%" PRId64 ",\"usage\":",
-                    u->slots, u->gpus, u->memory_mb, u->queued);
-    td__text_json_number(t, u->usage, 6);
-    td__text_add(t, ",\"weight\":");
-    td__text_json_number(t, u->weight, 6);
-    td__text_add(t, "}");
-    return !t->failed;
-}
-
-void td__http_workers(void *arg, td__httpd_request *r)
-{
-    td__http_api *a = arg;
-    const td__tracker_ops *ops;
-    td__text t = {0};
-    td__text_add(&t, "{\"trackers\":[");
-    for (int i = 0; (ops = td__tracker_at(i)); i++) {
-        td__text_add(&t, i ? ",{\"name\":" : "{\"name\":");
-        td__text_json(&t, ops->name);
-        td__text_add(&t, ",\"help\":");
-        td__text_json(&t, ops->help);
-        td__text_add(&t, "}");
-    }
-    td__text_add(&t, "],\"default_tracker\":");
-    td__text_json(&t, td__service_config_of(a->o.service)->tracker);
-    td__text_add(&t, ",\"users\":[");
-    if (!t.failed)
-        td__service_users(a->o.service, add_user, &t);
-    td__text_add(&t, "]}\n");
-    td__httpd_reply_json(r, 200, &t);
-}
-
 /* ---- quotas ---- */
 
 static const struct {

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/track/cluster.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -171,6 +172,24 @@ void td__cluster_signal(td__tracker *t, const char *token, int member, td__track
     }
     td__cluster_send(g, member, what);
     td__cluster_look_soon(g);
+}
+
+void td__cluster_members(td__tracker *t, const char *token, td__track_member *out, int n)
+{
+    static const td__member_state STATES[] = {[TD_SEEN_ABSENT] = TD_MEMBER_GONE,
+                                              [TD_SEEN_WAITING] = TD_MEMBER_WAITING,
+                                              [TD_SEEN_RUNNING] = TD_MEMBER_RUNNING,
+                                              [TD_SEEN_ENDED] = TD_MEMBER_ENDED};
+    const td__cluster_group *g = td__cluster_find((td__cluster *)t, token);
+
+    for (int i = 0; g && i < n && i < g->l->members; i++) {
+        const td__seen *m = &g->seen[i];
+        bool coming = m->state == TD_SEEN_ABSENT && !g->started;
+        out[i].state = coming ? TD_MEMBER_WAITING : STATES[m->state];
+        out[i].exit_status = m->exit_status;
+        snprintf(out[i].host, sizeof out[i].host, "%s", m->host);
+        snprintf(out[i].text, sizeof out[i].text, "%s", m->text);
+    }
 }
 
 void td__cluster_forget(td__tracker *t, const char *token)

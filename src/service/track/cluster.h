@@ -36,6 +36,7 @@ typedef struct td__seen {
     td__exit_class exit_class; /* of ENDED; NONE: by exit_status */
     bool hopeless;             /* of WAITING: it will never run */
     bool queued;               /* of WAITING: in the queue of a system that lets groups wait */
+    char host[128];            /* where it is; "": not known */
     char text[256];            /* why it waits or ended: "ImagePullBackOff: ...", "OOMKilled" */
 } td__seen;
 
@@ -87,6 +88,7 @@ void td__cluster_signal(td__tracker *t, const char *token, int member, td__track
 void td__cluster_adopt(td__tracker *t, const td__group *g);
 void td__cluster_logs(td__tracker *t, const char *token, const char *dir, int member, uint64_t from,
                       const td__log_sink *sink);
+void td__cluster_members(td__tracker *t, const char *token, td__track_member *out, int n);
 void td__cluster_forget(td__tracker *t, const char *token);
 void td__cluster_destroy(td__tracker *t);
 
@@ -103,6 +105,7 @@ void td__cluster_destroy(td__tracker *t);
                                               .signal = td__cluster_signal,      \
                                               .adopt = td__cluster_adopt,        \
                                               .logs = td__cluster_logs,          \
+                                              .members = td__cluster_members,    \
                                               .forget = td__cluster_forget,      \
                                               .destroy = td__cluster_destroy,    \
                                               .leaves = true,                    \

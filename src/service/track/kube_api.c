@@ -63,7 +63,7 @@ static td_status read_token_file(td__kube *k)
 {
     td__file_map m;
 
-    TD_TRY(td__file_map_open(&m, k->config->token_file));
+    TD_TRY(td__file_map_copy(&m, k->config->token_file));
     td__text_clear(&k->token);
     td__text_append(&k->token, (const char *)m.data, m.nbytes);
     td__file_map_close(&m);

@@ -372,6 +372,8 @@ bool td__kube_seen(const json_t *pod, int *member, td__seen *out)
         return false;
     *member = (int)m;
     *out = (td__seen){.state = TD_SEEN_RUNNING};
+    snprintf(out->host, sizeof out->host, "%s",
+             td__json_text(json_object_get(pod, "spec"), "nodeName"));
     if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0)
         see_ended(status, phase[0] == 'S', out);
     else if (strcmp(phase, "Running") != 0 && strcmp(phase, "Unknown") != 0)

@@ -203,6 +203,14 @@ static void kill_member(supervisor *s, int member, uint64_t too_much)
     }
 }
 
+static bool member_ended(const supervisor *s, int member)
+{
+    for (int i = member * s->each; i < (member + 1) * s->each && i < s->n; i++)
+        if (!s->p[i].ended)
+            return false;
+    return true;
+}
+
 /* A process has ended: is it started again, has the group failed, or is it done? */
 static void on_exit_of(supervisor *s, process *p)
 {
@@ -231,6 +239,10 @@ static void on_exit_of(supervisor *s, process *p)
             return;
     }
     p->ended = true;
+    if (member_ended(s, p->member)) {
+        snprintf(text, sizeof text, "end %d %d\n", p->member, status);
+        say_event(s, text);
+    }
     if (status && !s->exit_status) {
         s->exit_status = status;
         s->failed_member = p->member;

@@ -8,7 +8,7 @@
  *     claim     "PID START BOOT": by whom; linked into place, so that one supervisor wins
  *     control   a FIFO: "stop", "kill", "restart RANK"
  *     started   all processes run
- *     events    a line "restart MEMBER WHY" each
+ *     events    a line each: "restart MEMBER WHY", "end MEMBER STATUS"
  *     log-N     output of member N
  *     beat-R    process R touches it (TANDEM_HEARTBEAT_FILE) to show that it makes progress
  *     artifacts the list, if the attempt succeeded

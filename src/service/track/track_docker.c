@@ -11,6 +11,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -380,6 +381,8 @@ static td_status look(void *s, const td__launch *l, td__seen *seen)
             st = td__docker_inspect(d->http, c[i].id, &status, &seen[c[i].member]);
             if (st && status == 404) /* removed in between */
                 st = TD_OK;
+            else if (!st) /* the engine's socket is of this host */
+                gethostname(seen[c[i].member].host, sizeof seen->host - 1);
         }
     td__free(c);
     return st;

@@ -473,6 +473,30 @@ static void process_logs(td__tracker *tr, const char *token, const char *dir, in
     sink->end(sink->arg, st);
 }
 
+/* All are running until the supervisor has written down the end of all their processes. */
+static void process_members(td__tracker *tr, const char *token, td__track_member *out, int n)
+{
+    const group *g = find((tracker *)tr, token);
+    char path[PATH_BYTES], line[256];
+    int member, status;
+
+    for (int i = 0; g && i < n; i++) {
+        out[i].state = g->started ? TD_MEMBER_RUNNING : TD_MEMBER_WAITING;
+        gethostname(out[i].host, sizeof out[i].host - 1);
+    }
+    int fd = g ? td__file_open_plain(path_of(g, "events", path), O_RDONLY, 0) : -1;
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (!f && fd >= 0)
+        close(fd);
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "end %d %d", &member, &status) == 2 && member >= 0 && member < n) {
+            out[member].state = TD_MEMBER_ENDED;
+            out[member].exit_status = status;
+        }
+    if (f)
+        fclose(f);
+}
+
 static void process_forget(td__tracker *tr, const char *token)
 {
     group *g = find((tracker *)tr, token);
@@ -531,6 +555,7 @@ const td__tracker_ops td__tracker_process = {
     .signal = process_signal,
     .adopt = process_adopt,
     .logs = process_logs,
+    .members = process_members,
     .forget = process_forget,
     .destroy = process_destroy,
 };

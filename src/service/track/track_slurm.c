@@ -250,6 +250,19 @@ static void settle(const char *job, td__seen *m)
     }
 }
 
+/* Lines "host M NAME", once the batch job has asked its tasks where they are. */
+static void read_hosts(const char *text, td__seen *seen, int members)
+{
+    char host[sizeof seen->host];
+    int m;
+
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "host %d %127s", &m, host) == 2 && m >= 0 && m < members)
+            memcpy(seen[m].host, host, sizeof host);
+    }
+}
+
 static td_status look(void *system, const td__launch *l, td__seen *seen)
 {
     slurm *s = system;
@@ -261,8 +274,10 @@ static td_status look(void *system, const td__launch *l, td__seen *seen)
     /* The job first: what it wrote down is there when Slurm says that it has ended. */
     TD_TRY_OR(st, done, td__slurm_list_find(s->jobs, l->g.token, &job));
     td__member_dir_state(dir, 0, l->members, false, &script);
+    td__text_add(&script, "[ -e hosts ] && sed 's/^/host /' hosts\n:\n");
     TD_TRY_OR(st, done, run_script(s, &script, &out));
     td__member_dir_seen(out.data, seen, l->members);
+    read_hosts(out.data, seen, l->members);
     for (int m = 0; m < l->members; m++)
         if (out.used && seen[m].state != TD_SEEN_ENDED)
             settle(job.data ? job.data : "", &seen[m]);

@@ -445,6 +445,8 @@ static td_status look(void *system, const td__launch *l, td__seen *seen)
         st = run_there(s, l->parts[i].host, &script, (td__command_opts){.out = &out});
         if (!st)
             td__member_dir_seen(out.data, seen, l->members);
+        for (int m = l->parts[i].first; !st && m < l->parts[i].first + l->parts[i].n; m++)
+            snprintf(seen[m].host, sizeof seen[m].host, "%s", address(s->host[l->parts[i].host]));
         td__text_fini(&script);
         td__text_fini(&out);
     }

@@ -80,6 +80,23 @@ typedef struct td__log_sink {
     void *arg;
 } td__log_sink;
 
+typedef enum td__member_state {
+    TD_MEMBER_GONE, /* or not made yet */
+    TD_MEMBER_WAITING,
+    TD_MEMBER_RUNNING,
+    TD_MEMBER_ENDED,
+} td__member_state;
+
+const char *td__member_state_name(td__member_state s);
+
+/* A member of a group as its tracker saw it last. */
+typedef struct td__track_member {
+    td__member_state state;
+    int exit_status; /* of ENDED; -1: unknown */
+    char host[128];  /* "": not known */
+    char text[256];  /* why it waits or ended */
+} td__track_member;
+
 typedef struct td__tracker_config {
     td__loop *loop;
     const td__service_config *config; /* the rows of this tracker are in config.def */
@@ -112,6 +129,9 @@ typedef struct td__tracker_ops {
      * LOG event. dir: the job's directory, where kept output lies. */
     void (*logs)(td__tracker *t, const char *token, const char *dir, int member, uint64_t from,
                  const td__log_sink *sink);
+    /* Members [0, n) of a group that runs or is being started; what is not known of one stays as
+     * it is. */
+    void (*members)(td__tracker *t, const char *token, td__track_member *out, int n);
     /* Remove what is left of an ended attempt: containers, pods, files. Where there may be such a
      * thing (leaves), FORGOTTEN is the answer; without it, it is asked again. */
     void (*forget)(td__tracker *t, const char *token);

@@ -15,6 +15,15 @@ static const td__tracker_ops *const TRACKERS[] = {
 #undef TD_TRACKER
     NULL};
 
+const char *td__member_state_name(td__member_state s)
+{
+    static const char *const NAMES[] = {[TD_MEMBER_GONE] = "gone",
+                                        [TD_MEMBER_WAITING] = "waiting",
+                                        [TD_MEMBER_RUNNING] = "running",
+                                        [TD_MEMBER_ENDED] = "ended"};
+    return NAMES[s];
+}
+
 const td__tracker_ops *td__tracker_at(int i)
 {
     return i >= 0 && i < TD_LEN(TRACKERS) ? TRACKERS[i] : NULL;

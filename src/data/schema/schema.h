@@ -11,6 +11,9 @@
  *   text        a field of its own: bytes, padded with 0, for the stage tokenize. A text column
  *               that is the only feature is x.
  *
+ * Where other parts are cut from the train file and source_opts.split says how, what is measured
+ * there is measured on the rows that are left for training; only classes are those of all rows.
+ *
  * Without data.features a column of numbers is a number and one of texts a category, or the text if
  * there is no other feature. Missing cells are those that pandas takes for missing. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -81,6 +84,10 @@ typedef struct td__schema {
 /* Zero-initialise. The rows must outlive the schema; under TD_MISSING_DROP, those with missing
  * cells are taken out of them. */
 TD_NODISCARD td_status td__schema_make(td__schema *s, const td__source_opts *o, td__records *train);
+/* (rows) Which rows of the train file training reads, where o->split cuts it; NULL: all. The
+ * caller's. */
+TD_NODISCARD td_status td__schema_rows(const td__source_opts *o, const td__records *all,
+                                       bool **use);
 void td__schema_fini(td__schema *s);
 json_t *td__schema_save(const td__schema *s);
 TD_NODISCARD td_status td__schema_load(td__schema *s, const td__fit *f);
@@ -97,7 +104,7 @@ typedef struct td__reading {
     const td__records *r;
     size_t file_nbytes;
     bool label_optional;
-    bool fitted; /* the schema is not of these files: texts that it does not know are "other" */
+    bool fitted; /* the schema is not of all these rows: texts that it does not know are "other" */
 } td__reading;
 /* Fields and samples of t, which is empty: x, y, then the fields of columns. */
 TD_NODISCARD td_status td__schema_encode(const td__reading *in, td__table *t);

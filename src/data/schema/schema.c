@@ -1,6 +1,6 @@
 /* schema.c -- what the columns of a table are, decided on the train file; see schema.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/schema.h"
+#include "data/schema/schema.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -439,6 +439,21 @@ static td_status make_features(td__schema *s, const td__source_opts *o, const td
     return TD_OK;
 }
 
+/* On the rows that training reads. */
+static td_status measure_features(td__schema *s, const td__source_opts *o, const td__records *all)
+{
+    td__records own = {0};
+    bool *use;
+
+    TD_TRY(td__schema_rows(o, all, &use));
+    td_status st = use ? td__records_pick(all, use, &own) : TD_OK;
+    if (!st)
+        st = make_features(s, o, use ? &own : all);
+    td__records_drop(&own);
+    td__free(use);
+    return st;
+}
+
 static td_status make_label(td__schema *s, const td__source_opts *o, const td__records *train)
 {
     const char *target = o->target ? o->target : "class";
@@ -528,7 +543,7 @@ td_status td__schema_make(td__schema *s, const td__source_opts *o, td__records *
                        train->where, rows);
     if (s->label_is_class)
         TD_TRY(make_classes(s, train, td__records_find(train, s->label.name)));
-    return make_features(s, o, train);
+    return measure_features(s, o, train);
 }
 
 void td__schema_fini(td__schema *s)

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 
 /* What a table may take in memory, so that a small file cannot ask for a huge one. */
 enum { MOST_PER_BYTE = 256, MOST_AT_LEAST = 256 << 20, SHOWN = 40 };

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 
 enum { MOST_WIDTH = 1 << 24 };
 

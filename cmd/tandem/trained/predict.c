@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/human.h"
 #include "ps/outputs.h"
-#include "session.h"
+#include "trained.h"
 
 static td_status elsewhere(void *user, int64_t rows, int n, const void *const *inputs,
                            const size_t *nbytes, size_t row_nbytes, void *out)
@@ -33,41 +33,42 @@ static td_status ask_run(td__session *s, const char *run, td__dataset *d, const 
     return st;
 }
 
-static td_status predict(td__session *s, const td__args *a)
+static td_status write(td__trained *t, const td__args *a, const char *output)
+{
+    td__session *s = &t->session;
+    const td__field *fields;
+    uint64_t step = t->info.state.step;
+    char b[TD__HUMAN];
+
+    if (!td__trained_leads(t))
+        return td__predict_file_help(s->trainer, t->samples);
+    int n = td__data_fields(s->data, &fields);
+    TD_TRY(s->elsewhere ? ask_run(s, td__args_at(a, 0), t->samples, output, &step)
+                        : td__predict_file_write(s->trainer, t->samples, fields, n, output));
+    printf("%s: predictions for %s samples, step %" PRIu64 "\n", output,
+           td__human_count(t->samples->count, b), step);
+    return TD_OK;
+}
+
+static td_status predict(td__trained *t, const td__args *a)
 {
     const char *output = td__args_value(a, "output");
-    char real[TD__PATH], b[TD__HUMAN];
-    td__checkpoint_info info;
-    const td__field *fields;
-    td__dataset *d;
-    td__part part;
 
     if (!output)
         return TD_FAIL(TD_EINVAL, "expected --output FILE.csv, FILE.jsonl or FILE.npy");
-    TD_TRY(td__args_input(s, a, real));
     /* The ending is looked at before the model is loaded. */
     TD_TRY(td__predict_file_check(output));
     TD_TRY(td__output_check("output", output));
-    s->elsewhere = td__args_has(a, "live");
-    TD_TRY(td__args_trained(s, a, &info));
-    TD_TRY(td__session_part(s, td__args_value(a, "part"), &part, &d));
-    int n = td__data_fields(s->data, &fields);
-    uint64_t step = info.state.step;
-    TD_TRY(s->elsewhere ? ask_run(s, td__args_at(a, 0), d, output, &step)
-                        : td__predict_file_write(s->trainer, d, fields, n, output));
-    printf("%s: predictions for %s samples, step %" PRIu64 "\n", output,
-           td__human_count(d->count, b), step);
-    return TD_OK;
+    t->session.elsewhere = td__args_has(a, "live");
+    if (t->session.elsewhere && t->looks)
+        return TD_FAIL(TD_EINVAL, "--live: the servers of the run compute: leave -n out");
+    TD_TRY(td__trained_open(t, a));
+    return t->looks ? TD_OK : write(t, a, output);
 }
 
 static int run(const td__args *a)
 {
-    td__session s = {0};
-    td_status st = predict(&s, a);
-    int rc = st ? td__failure(a, st) : TD_EXIT_OK;
-
-    td__session_fini(&s);
-    return rc;
+    return td__trained_run(a, &td__command_predict, predict);
 }
 
 static const td__flag FLAGS[] = {
@@ -82,6 +83,8 @@ static const td__flag FLAGS[] = {
      .help = "send the samples to the parameter servers of the run, which is going on, and get the "
              "outputs of its params as they are now"},
     TD_FLAG_CHECKPOINT,
+    TD_FLAG_TRAINED_RANKS,
+    TD_FLAG_TRAINED_PARALLEL,
     TD_FLAG_SET,
     TD_FLAG_THREADS,
     {.name = NULL},
@@ -91,7 +94,10 @@ static const char *const EXAMPLES[] = {
     "tandem predict runs/iris-0001 --input new.csv -o predicted.csv",
     "classes and probabilities of new samples",
     "tandem predict runs/digits-0001 --part test -o digits.npy",
-    "probabilities of the test part, for numpy.load", NULL};
+    "probabilities of the test part, for numpy.load",
+    "tandem predict runs/large-0001 --input new.csv -o said.csv -n 4 --parallel pipeline=4",
+    "the same file from four ranks that have a quarter of the model each",
+    NULL};
 
 const td__command td__command_predict = {
     .name = "predict",

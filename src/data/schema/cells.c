@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/key.h"
-#include "data/schema.h"
+#include "data/schema/schema.h"
 
 enum { SHOWN = 40 };
 

@@ -4,29 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/human.h"
 #include "base/text.h"
-#include "session.h"
-
-static td_status evaluate(td__session *s, const td__args *a, td__part *part,
-                          td__checkpoint_info *info, td__eval_result *r, td__scores *scores)
-{
-    char real[TD__PATH];
-    td__dataset *d;
-
-    s->input_labelled = true;
-    td_status st = td__args_input(s, a, real);
-    if (!st)
-        st = td__args_trained(s, a, info);
-    s->input = NULL;
-    if (!st)
-        st = td__session_part(s, td__args_value(a, "part"), part, &d);
-    if (!st)
-        st = td__trainer_evaluate(s->trainer, d, r);
-    if (!st && td__args_has(a, "scores"))
-        st = td__trainer_scores(s->trainer, d, scores);
-    return st;
-}
+#include "trained.h"
 
 /* The classes of the target by name, or by number. */
 static const char *class_name(const td__session *s, int64_t classes, int64_t k, char buf[24])
@@ -141,31 +122,46 @@ static void print_text(const td__checkpoint_info *info, td__part part, const td_
         printf("  %-14s %s\n", r->name[i], td__human_metric(r->name[i], r->value[i], b));
 }
 
-static int run(const td__args *a)
+static void print(const td__args *a, const td__trained *t, const td__eval_result *r,
+                  const td__scores *scores)
 {
-    td__session s = {0};
-    td__checkpoint_info info;
+    if (td__args_has(a, "json")) {
+        print_json(&t->info, t->part, r, scores);
+        return;
+    }
+    print_text(&t->info, t->part, r);
+    print_scores(&t->session, scores);
+}
+
+static td_status evaluate(td__trained *t, const td__args *a)
+{
     td__eval_result r;
     td__scores scores = {0};
-    td__part part;
 
-    td_status st = evaluate(&s, a, &part, &info, &r, &scores);
-    int rc = st ? td__failure(a, st) : TD_EXIT_OK;
-    if (!st && td__args_has(a, "json"))
-        print_json(&info, part, &r, &scores);
-    else if (!st)
-        print_text(&info, part, &r);
-    if (!st && !td__args_has(a, "json"))
-        print_scores(&s, &scores);
+    t->session.input_labelled = true;
+    TD_TRY(td__trained_open(t, a));
+    if (t->looks)
+        return TD_OK;
+    td_status st = td__trainer_evaluate(t->session.trainer, t->samples, &r);
+    if (!st && td__args_has(a, "scores"))
+        st = td__trainer_scores(t->session.trainer, t->samples, &scores);
+    if (!st && td__trained_leads(t))
+        print(a, t, &r, &scores);
     td__scores_fini(&scores);
-    td__session_fini(&s);
-    return rc;
+    return st;
+}
+
+static int run(const td__args *a)
+{
+    return td__trained_run(a, &td__command_eval, evaluate);
 }
 
 static const td__flag FLAGS[] = {
     TD_FLAG_INPUT("new samples with labels, in the format of the job's data source"),
     TD_FLAG_CHECKPOINT,
     TD_FLAG_PART,
+    TD_FLAG_TRAINED_RANKS,
+    TD_FLAG_TRAINED_PARALLEL,
     TD_FLAG_SET,
     TD_FLAG_THREADS,
     {.name = "scores",
@@ -180,6 +176,8 @@ static const char *const EXAMPLES[] = {
     "evaluate the best weights of the job's newest run on the validation part",
     "tandem eval runs/iris-0001 --input new.csv",
     "evaluate on new samples; the training data are not needed",
+    "tandem eval runs/large-0001 -n 4 --parallel pipeline=4",
+    "the same numbers from four ranks that have a quarter of the model each",
     NULL};
 
 const td__command td__command_eval = {
