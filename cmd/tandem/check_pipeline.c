@@ -93,7 +93,8 @@ static td_status print_all(td__plan *p, const double *cost, double formula, bool
 static td_status cut_model(const td__session *s, int ranks, bool elastic, td__pipeline_shape *shape,
                            td__cut **out)
 {
-    return td__pipeline_fit(&s->opts.sync, ranks, elastic, td__trainer_train_set(s->trainer),
+    td__pipeline_world w = {.ranks = ranks, .elastic = elastic};
+    return td__pipeline_fit(&s->opts.sync, &w, td__trainer_train_set(s->trainer),
                             td__trainer_micro_batch_rows(s->trainer), shape, out);
 }
 

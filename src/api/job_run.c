@@ -271,8 +271,6 @@ td_status td__job_run_check_elastic(const td__job_run *r)
                                   "each makes the first weights of its shards");
     if (!r->session.members && !r->o.resume) /* before ranks are started, whichever begins */
         TD_TRY(td__job_run_see_from(r));
-    if (td__job_has_tables(r->session.job))
-        return TD_FAIL(TD_EINVAL, "tables on servers: not with elastic ranks: start fixed ranks");
     return td__session_check_elastic(&r->session);
 }
 

@@ -37,15 +37,25 @@ struct hub {
     group *groups;
 };
 
+static void tell_members(hub *h, int from, const char *line)
+{
+    pthread_mutex_lock(&h->lock);
+    for (int r = 0; r < h->size; r++)
+        if (r != from && h->members[r].comm)
+            (void)td__comm_told(h->members[r].comm, from, line);
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* All ranks of a comm take part in splitting it: a group of which some have not come to their part
+ * fails with it. */
 static void hub_tell(void *user, const char *line)
 {
     const member *from = user;
     hub *h = from->hub;
-
+    tell_members(h, from->rank, line);
     pthread_mutex_lock(&h->lock);
-    for (int r = 0; r < h->size; r++)
-        if (r != from->rank && h->members[r].comm)
-            (void)td__comm_told(h->members[r].comm, from->rank, line);
+    for (group *g = h->groups; g && strncmp(line, "poison ", 7) == 0; g = g->next)
+        tell_members(g->hub, -1, line);
     pthread_mutex_unlock(&h->lock);
 }
 

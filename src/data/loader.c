@@ -122,7 +122,7 @@ int64_t td__loader_sample(const td__loader *l, uint64_t epoch, int64_t position)
     if (l->shares)
         return sample_of_worker(l, epoch, position / l->batch, position % l->batch);
     td__order_init(&order, &l->share, epoch);
-    return td__order_at(&order, &l->share, position);
+    return td__order_at(&order, &l->share, goes_round(l) ? position % l->share.count : position);
 }
 
 /* Which batch a ticket is; false: there is none. */

@@ -134,6 +134,9 @@ typedef struct td__sync_traits {
     bool sharded;     /* ranks hold optimizer state in shards (hold); */
     bool sharded_params; /* params too: no rank has all of them between steps */
     bool own_params;     /* those of ranks differ between meetings */
+    bool own_data;       /* ranks may have samples of their own (data.partition): all of them where
+                            own_params is set too, else share `share` of `shares`, -1: none */
+    int share, shares;
     bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     bool keeps_batch;    /* a run that is resumed has the batch that it began with */
@@ -330,11 +333,25 @@ typedef struct td__sync_host {
     /* Of the run's moment this rank has no more than n ranges of the params and states, of all that
      * servers hold, `total`; n 0: everything. */
     void (*holds)(void *user, const td__param_range *at, int n, size_t total);
+    /* What the run's moment needs is not there any more: no rank has it. */
+    void (*lost)(void *user);
     /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What
      * the model reads of them, input by input, is in `samples`; *out is to be freed (td__free). */
     td_status (*outputs)(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
                          size_t *row_nbytes);
 } td__sync_host;
+
+/* What a rule leaves in this process for the rule of the next generation. */
+typedef struct td__sync_keep {
+    void *data; /* NULL: nothing */
+    void (*destroy)(void *data);
+} td__sync_keep;
+static inline void td__sync_keep_drop(td__sync_keep *k)
+{
+    if (k->data)
+        k->destroy(k->data);
+    k->data = NULL;
+}
 
 typedef struct td__sync_ctx {
     const td__sync_config *config; /* all are borrowed */
@@ -347,7 +364,12 @@ typedef struct td__sync_ctx {
     const td__dataset *data;    /* that batches are of */
     int64_t batch, samples;     /* rows of a full batch, of an epoch */
     int64_t rows;               /* of the usual micro-batch */
-    uint64_t steps;             /* of the whole run */
+    uint64_t steps;             /* of the whole run, */
+    uint64_t done;              /* before the rule begins */
+    td__sync_keep *keep;        /* of this process; NULL: nothing stays */
+    bool own_data; /* the job has data.partition; weights: (n_weights) of a weighted one */
+    const int64_t *weights;
+    int n_weights;
     td__sync_host host;
 } td__sync_ctx;
 

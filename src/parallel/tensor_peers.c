@@ -27,12 +27,30 @@ static void warn_of_hosts(td_comm *world, int size)
                apart, apart + size - 1, size);
 }
 
+/* With the pieces of this world's rank, not those of the rank for which they were found. */
+static td_status copy_cuts(td__tensor_peers *t, const td__step_cuts *cuts, int lane, int size)
+{
+    t->cuts = *cuts;
+    t->own = td__calloc((size_t)cuts->n + 1, sizeof *t->own);
+    if (!t->own)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d params in pieces", cuts->n);
+    for (int i = 0; i < cuts->n; i++) {
+        t->own[i] = cuts->at[i];
+        td_attr_pieces *a = &t->own[i].pieces;
+        a->ranks = size;
+        a->n = a->pieces / size;
+        a->first = lane * a->n;
+    }
+    t->cuts.at = t->own;
+    return TD_OK;
+}
+
 td_status td__tensor_peers_open(td__tensor_peers *t, td_comm *world, int size,
                                 const td__step_cuts *cuts)
 {
     *t = (td__tensor_peers){.comm = NULL};
     if (cuts)
-        t->cuts = *cuts;
+        TD_TRY(copy_cuts(t, cuts, td_comm_rank(world) % size, size));
     if (size < 2)
         return TD_OK;
     warn_of_hosts(world, size);
@@ -46,6 +64,7 @@ void td__tensor_peers_close(td__tensor_peers *t)
 {
     td_comm_destroy(t->comm);
     td__free(t->staging.at);
+    td__free(t->own);
     *t = (td__tensor_peers){.comm = NULL};
 }
 

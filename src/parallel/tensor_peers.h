@@ -19,6 +19,7 @@
 typedef struct td__tensor_peers {
     td_comm *comm;      /* NULL: this rank has all pieces */
     td__step_cuts cuts; /* as the engine of the rule takes them; n 0: none */
+    td__step_cut *own;  /* (cuts.n) */
     td__staging staging;
 } td__tensor_peers;
 

@@ -69,12 +69,15 @@ static td_status cut_graph(const td__micro_batch_set_opts *o, td_graph *g, int64
                            int64_t usual, const td__pipeline_shape *shape, td__cut **out)
 {
     td__model_nodes nodes = {0};
+    td__tensor_cut tensor = o->tensor;
     td_program *p;
+    tensor.ranks = shape->mesh.size[TD_AXIS_TENSOR];
+    tensor.rank = shape->lane;
     TD_TRY(build(o, g, rows, &nodes));
     TD_TRY(rows == usual ? place(g, nodes.loss, shape) : place_as_usual(o, g, usual, shape));
     TD_TRY(td__program_create_tensor(
         g, nodes.loss, &(td_program_opts){.backend = o->backend, .precision = o->precision}, true,
-        &o->tensor, &p));
+        &tensor, &p));
     td_status st = td__program_cut(p, out);
     td_program_destroy(p);
     TD_TRY(st);

@@ -29,13 +29,23 @@ static td_status find_chunks(const td__sync_config *c, td__pipeline_shape *out)
     return TD_OK;
 }
 
-/* Any number of ranks, in so many stages. */
+static int wanted(const td__sync_config *c, td__axis axis)
+{
+    return c->mesh.size[axis] > 1 ? c->mesh.size[axis] : 1;
+}
+
+/* Any number of ranks, in so many stages. As many share the layers of one as the job asks for, or
+ * fewer of which those are a multiple. */
 static td_status arrange(const td__sync_config *c, int ranks, int stages, td__pipeline_shape *out)
 {
-    out->mesh = (td__rank_mesh){
-        {[TD_AXIS_DATA] = ranks / stages, [TD_AXIS_PIPELINE] = stages, [TD_AXIS_TENSOR] = 1}};
+    int all = wanted(c, TD_AXIS_TENSOR), lanes = all;
+    while (lanes > 1 && (ranks % (stages * lanes) || all % lanes))
+        lanes--;
+    out->mesh = (td__rank_mesh){{[TD_AXIS_DATA] = ranks / (stages * lanes),
+                                 [TD_AXIS_PIPELINE] = stages,
+                                 [TD_AXIS_TENSOR] = lanes}};
     TD_TRY(find_chunks(c, out));
-    if (stages != c->mesh.size[TD_AXIS_PIPELINE])
+    if (stages != wanted(c, TD_AXIS_PIPELINE))
         out->begins = NULL; /* names as many chunks as the job asks for */
     return TD_OK;
 }
@@ -43,37 +53,34 @@ static td_status arrange(const td__sync_config *c, int ranks, int stages, td__pi
 td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, bool elastic,
                                 td__pipeline_shape *out)
 {
-    int wanted = c->mesh.size[TD_AXIS_PIPELINE];
+    int stages = wanted(c, TD_AXIS_PIPELINE);
     *out = (td__pipeline_shape){.mesh = c->mesh};
     TD_TRY(td__schedule_find(c->schedule ? c->schedule : "1f1b", &out->schedule));
     if (elastic)
-        return arrange(c, ranks, ranks % wanted ? ranks : wanted, out);
+        return arrange(c, ranks, ranks % stages ? ranks : stages, out);
     if (!out->mesh.size[TD_AXIS_TENSOR])
         out->mesh.size[TD_AXIS_TENSOR] = 1;
     TD_TRY(td__rank_mesh_complete(&out->mesh, ranks));
     return find_chunks(c, out);
 }
 
-/* The model as a rank has it: also where the one that asks is not of this world. */
-static td_status cut_model(const td__sync_config *c, int ranks, const td__micro_batch_set *set,
-                           int64_t rows, const td__pipeline_shape *shape, td__cut **cut)
+static td_status cut_model(const td__micro_batch_set *set, int64_t rows, int rank,
+                           td__pipeline_shape *shape, td__cut **cut)
 {
-    td__micro_batch_set_opts o = *td__micro_batch_options(set);
-    if (o.tensor.ranks != shape->mesh.size[TD_AXIS_TENSOR])
-        o.tensor = td__sync_tensor_cut(c, 0, ranks);
-    return td__model_cut(&o, rows, rows, shape, cut);
+    shape->lane = rank % shape->mesh.size[TD_AXIS_TENSOR];
+    return td__model_cut(td__micro_batch_options(set), rows, rows, shape, cut);
 }
 
-td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
+td_status td__pipeline_fit(const td__sync_config *c, const td__pipeline_world *w,
                            const td__micro_batch_set *set, int64_t rows, td__pipeline_shape *out,
                            td__cut **cut)
 {
-    TD_TRY(td__pipeline_shape_of(c, ranks, elastic, out));
-    td_status st = cut_model(c, ranks, set, rows, out, cut);
-    if (st != TD_EINVAL || !elastic || out->stages == c->mesh.size[TD_AXIS_PIPELINE])
+    TD_TRY(td__pipeline_shape_of(c, w->ranks, w->elastic, out));
+    td_status st = cut_model(set, rows, w->rank, out, cut);
+    if (st != TD_EINVAL || !w->elastic || out->stages == wanted(c, TD_AXIS_PIPELINE))
         return st;
-    TD_TRY(arrange(c, ranks, 1, out));
-    return cut_model(c, ranks, set, rows, out, cut);
+    TD_TRY(arrange(c, w->ranks, 1, out));
+    return cut_model(set, rows, w->rank, out, cut);
 }
 
 td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,

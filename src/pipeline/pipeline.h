@@ -12,17 +12,24 @@ typedef struct td__pipeline_shape {
     const td__schedule_def *schedule;
     int stages, replicas, chunks;
     const char *begins; /* layers that chunks after the first begin with; NULL: by cost */
+    int lane;           /* along tensor, of the rank that runs them */
 } td__pipeline_shape;
+
+/* The rank whose part of the model is wanted; any, where who has what is asked alone. */
+typedef struct td__pipeline_world {
+    int rank, ranks;
+    bool elastic;
+} td__pipeline_world;
 
 /* TD_EINVAL, with what would work, if the ranks cannot be arranged so, or the schedule is unknown
  * or has another number of chunks. Elastic ranks whose number is no multiple of the stages are as
- * many stages. */
+ * many stages; where it is none of all that have a replica together, fewer share the layers. */
 TD_NODISCARD td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, bool elastic,
                                              td__pipeline_shape *out);
 /* The shape of a world and the model cut accordingly, which the caller destroys. A number of
  * elastic ranks that the job did not ask for, and that the model cannot be cut for, has one stage.
  */
-TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
+TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, const td__pipeline_world *w,
                                         const td__micro_batch_set *set, int64_t rows,
                                         td__pipeline_shape *out, td__cut **cut);
 

@@ -144,11 +144,6 @@ bool td__tensor_fits(const td__sync_config *c, const td__sync_world *w)
 td_status td__tensor_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     int size = c->mesh.size[TD_AXIS_TENSOR];
-    if (w->elastic)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.tensor: not on elastic ranks: a rank that is lost takes pieces of "
-                       "every layer with it; use parallel.data and parallel.pipeline, or start "
-                       "fixed ranks");
     if (j->optim && j->optim->name &&
         (!strcmp(j->optim->name, "lamb") || !strcmp(j->optim->name, "lars")))
         return TD_FAIL(TD_EINVAL,

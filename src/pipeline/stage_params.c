@@ -135,12 +135,18 @@ static td_status make_room(const td__sync_hold *h, int ranks, int **out)
     return *out ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
 }
 
+static td_status fit(const td__sync_hold *h, int ranks, td__pipeline_shape *shape, td__cut **cut)
+{
+    td__pipeline_world w = {.ranks = ranks, .elastic = h->elastic};
+    return td__pipeline_fit(h->config, &w, h->set, h->rows, shape, cut);
+}
+
 td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
 {
     td__pipeline_shape shape;
     td__cut *cut;
     int *room, ranks = td_comm_size(h->comm);
-    TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
+    TD_TRY(fit(h, ranks, &shape, &cut));
     td_status st = make_room(h, ranks, &room);
     if (!st)
         st = make_shards(h, cut, &shape, room, out);
@@ -155,7 +161,7 @@ td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
     td__pipeline_shape shape;
     td__cut *cut;
     int *room;
-    TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
+    TD_TRY(fit(h, ranks, &shape, &cut));
     if (holdings)
         find_holdings(h, &shape, ranks, holdings);
     td_status st = make_room(h, ranks, &room);
@@ -247,7 +253,7 @@ td_status td__stage_inside(const td__sync_hold *h, int ranks, td__sync_inside *o
     td__pipeline_shape shape;
     td__stage_ranges ranges = {0};
     td__cut *cut;
-    TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
+    TD_TRY(fit(h, ranks, &shape, &cut));
     td_status st = find_first(h, cut, &shape, &ranges);
     td__cut_destroy(cut);
     *out = (td__sync_inside){.config = td__stage_inner_config(h->config),
@@ -366,8 +372,8 @@ td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out)
     td__cut *cut;
     td__plan *plan = NULL;
     int *slots = NULL;
-    TD_TRY(td__pipeline_fit(z->config, z->world.ranks, z->world.elastic, z->set, z->rows, &shape,
-                            &cut));
+    td__pipeline_world w = {.ranks = z->world.ranks, .elastic = z->world.elastic};
+    TD_TRY(td__pipeline_fit(z->config, &w, z->set, z->rows, &shape, &cut));
     int batches = z->micro_batches / shape.replicas;
     batches = batches ? batches : 1;
     double *cost = td__calloc(3 * (size_t)cut->n_pieces, sizeof *cost);

@@ -266,11 +266,11 @@ static td_status make_runners(td__pipeline_rule *p)
     return TD_OK;
 }
 
-static td_status create(td__sync *s)
+static td_status make(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
-    TD_TRY(td__pipeline_fit(s->x.config, td_comm_size(s->x.comm), s->x.elastic, s->x.step.set,
-                            s->x.rows, &p->shape, &p->cut));
+    td__pipeline_world w = {td_comm_rank(s->x.comm), td_comm_size(s->x.comm), s->x.elastic};
+    TD_TRY(td__pipeline_fit(s->x.config, &w, s->x.step.set, s->x.rows, &p->shape, &p->cut));
     p->mesh = p->shape.mesh;
     p->schedule = p->shape.schedule;
     p->chunks = p->shape.chunks;
@@ -463,6 +463,18 @@ static void abandon(td__sync *s, const char *why)
     td__tensor_peers_abort(&p->peers, why);
     if (p->flow)
         td__flow_abort(p->flow, why);
+}
+
+/* Other ranks may have all of theirs, and wait for this one in a step. */
+static td_status create(td__sync *s)
+{
+    char why[512];
+    td_status st = make(s);
+    if (!st)
+        return TD_OK;
+    snprintf(why, sizeof why, "%s", td_last_error());
+    abandon(s, why);
+    return TD_FAIL(st, "%s", why);
 }
 
 #define ALIKE                                                                                  \

@@ -1,49 +1,16 @@
 /* id_table.c -- see id_table.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/id_table.h"
+#include "ps/id_table_impl.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/cpu.h"
-#include "base/crc32c.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "graph/init.h"
-#include "optim/row_optim.h"
-#include "ps/row_store.h"
 
-enum { LAST = 0x7fffffff };                        /* steps are counted so far */
 enum { FIRST_ROOM = 1024, BLOCK = 64, LINE = 16 }; /* ids; floats of a cache line */
-
-#define NONE UINT32_MAX
-#define GONE (UINT32_MAX - 1) /* it was dropped, and the index is about to be rebuilt */
-
-/* An id, open addressing: all that is known of it lies in one place, since every place that a push
- * looks at costs as much as its arithmetic. */
-typedef struct entry {
-    int64_t id;    /* -1: empty */
-    uint32_t slot; /* of its row; NONE: it has none yet */
-    /* With a row: the step of the last push (0: none), and whether the row has changed since the
-     * last save. Without: how often the id was pulled. */
-    uint32_t last : 31, dirty : 1;
-} entry;
-_Static_assert(sizeof(entry) == 16, "four entries in a cache line");
-
-struct td__id_table {
-    td__id_table_opts o;
-    td__row_optim optim;
-    td__row_store store;
-    size_t stride; /* floats: width, and as many for each state */
-    entry *index;  /* (cap) */
-    size_t cap, used;
-    size_t slots, rows, dropped;
-    uint32_t *free; /* slots of rows that were dropped */
-    size_t n_free, room_free;
-    int64_t *gone; /* ids that were dropped since the last save */
-    size_t n_gone, room_gone;
-};
 
 /* ---- Index ----------------------------------------------------------------------------------- */
 
@@ -54,7 +21,7 @@ static size_t place_of(const td__id_table *t, int64_t id)
 }
 
 /* Where the id is, or would be. */
-static entry *find(const td__id_table *t, int64_t id)
+td__id_entry *td__ids_find(const td__id_table *t, int64_t id)
 {
     size_t at = place_of(t, id);
     while (t->index[at].id != id && t->index[at].id != -1)
@@ -63,13 +30,13 @@ static entry *find(const td__id_table *t, int64_t id)
 }
 
 /* An index with room for twice the entries; without those of ids that were dropped. */
-static td_status rebuild(td__id_table *t, size_t entries)
+td_status td__ids_rebuild(td__id_table *t, size_t entries)
 {
     size_t cap = FIRST_ROOM, old_cap = t->cap;
-    entry *old = t->index;
+    td__id_entry *old = t->index;
     while (cap < 2 * entries)
         cap *= 2;
-    entry *index = td__alloc_block(cap * sizeof *index);
+    td__id_entry *index = td__alloc_block(cap * sizeof *index);
     if (!index)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu ids of table %s", cap, t->o.name);
     memset(index, 0xff, cap * sizeof *index);
@@ -77,9 +44,9 @@ static td_status rebuild(td__id_table *t, size_t entries)
     t->cap = cap;
     t->used = 0;
     for (size_t i = 0; i < old_cap; i++) {
-        if (old[i].id < 0 || old[i].slot == GONE)
+        if (old[i].id < 0 || old[i].slot == TD__ID_GONE)
             continue;
-        *find(t, old[i].id) = old[i];
+        *td__ids_find(t, old[i].id) = old[i];
         t->used++;
     }
     td__free_block(old, old_cap * sizeof *old);
@@ -87,9 +54,9 @@ static td_status rebuild(td__id_table *t, size_t entries)
 }
 
 /* Room for n more ids. */
-static td_status reserve(td__id_table *t, size_t n)
+td_status td__ids_reserve(td__id_table *t, size_t n)
 {
-    return 3 * (t->used + n) > 2 * t->cap ? rebuild(t, t->used + n) : TD_OK;
+    return 3 * (t->used + n) > 2 * t->cap ? td__ids_rebuild(t, t->used + n) : TD_OK;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -110,7 +77,7 @@ td_status td__id_table_create(const td__id_table_opts *o, td__id_table **out)
     if (!st) {
         t->stride = o->width * (size_t)(1 + t->optim.n_states);
         td__row_store_init(&t->store, t->stride, o->memory, o->spill);
-        st = rebuild(t, 0);
+        st = td__ids_rebuild(t, 0);
     }
     if (st) {
         td__id_table_destroy(t);
@@ -132,6 +99,12 @@ void td__id_table_destroy(td__id_table *t)
     td__free(t);
 }
 
+void td__id_table_own(td__id_table *t, td__id_filter *mine, const void *user)
+{
+    t->mine = mine;
+    t->mine_user = user;
+}
+
 td__id_table_stats td__id_table_look(const td__id_table *t)
 {
     return (td__id_table_stats){.rows = t->rows,
@@ -146,9 +119,9 @@ static void first_values(const td__id_table *t, int64_t id, float *out)
 }
 
 /* A slot for the id of an entry; its values are the caller's business. */
-static td_status make_slot(td__id_table *t, entry *e)
+td_status td__ids_make_slot(td__id_table *t, td__id_entry *e)
 {
-    if (t->slots >= GONE)
+    if (t->slots >= TD__ID_GONE)
         return TD_FAIL(TD_ENOMEM, "table %s has %zu rows, which is all that there can be",
                        t->o.name, t->slots);
     if (!t->n_free)
@@ -160,10 +133,10 @@ static td_status make_slot(td__id_table *t, entry *e)
     return TD_OK;
 }
 
-static td_status make_row(td__id_table *t, entry *e)
+static td_status make_row(td__id_table *t, td__id_entry *e)
 {
     float *row;
-    TD_TRY(make_slot(t, e));
+    TD_TRY(td__ids_make_slot(t, e));
     TD_TRY(td__row_store_at(&t->store, e->slot, true, &row));
     first_values(t, e->id, row);
     td__row_optim_new(&t->optim, row, t->o.width);
@@ -176,7 +149,7 @@ static td_status make_row(td__id_table *t, entry *e)
  * next one and the entries of the one after that are on their way. */
 typedef struct block {
     size_t begin, n;
-    entry *entry[BLOCK];
+    td__id_entry *entry[BLOCK];
     float *row[BLOCK]; /* NULL: there is none, or it may be in the file */
 } block;
 
@@ -187,9 +160,9 @@ static void find_block(const td__id_table *t, const int64_t *ids, size_t n, size
     for (size_t i = begin + b->n; i < n && i < begin + (size_t)2 * BLOCK; i++)
         __builtin_prefetch(&t->index[place_of(t, ids[i])]);
     for (size_t i = 0; i < b->n; i++) {
-        entry *e = b->entry[i] = find(t, ids[begin + i]);
+        td__id_entry *e = b->entry[i] = td__ids_find(t, ids[begin + i]);
         b->row[i] = NULL;
-        if (t->store.most || e->id < 0 || e->slot == NONE)
+        if (t->store.most || e->id < 0 || e->slot == TD__ID_NONE)
             continue;
         b->row[i] = td__row_store_row(&t->store, e->slot);
         for (size_t at = 0; at < t->stride; at += LINE)
@@ -199,15 +172,15 @@ static void find_block(const td__id_table *t, const int64_t *ids, size_t n, size
 
 static td_status pull_one(td__id_table *t, int64_t id, bool train, float *out)
 {
-    entry *e = find(t, id);
+    td__id_entry *e = td__ids_find(t, id);
     float *row;
     if (e->id < 0 && train) {
-        *e = (entry){.id = id, .slot = NONE};
+        *e = (td__id_entry){.id = id, .slot = TD__ID_NONE};
         t->used++;
     }
-    if (e->id >= 0 && e->slot == NONE && train && e->last + 1u >= t->o.min_count)
+    if (e->id >= 0 && e->slot == TD__ID_NONE && train && e->last + 1u >= t->o.min_count)
         TD_TRY(make_row(t, e));
-    if (e->id >= 0 && e->slot != NONE) {
+    if (e->id >= 0 && e->slot != TD__ID_NONE) {
         TD_TRY(td__row_store_at(&t->store, e->slot, false, &row));
         memcpy(out, row, t->o.width * sizeof *out);
     } else if (t->o.min_count > 1) {
@@ -221,7 +194,7 @@ static td_status pull_one(td__id_table *t, int64_t id, bool train, float *out)
 td_status td__id_table_pull(td__id_table *t, const int64_t *ids, size_t n, bool train, float *out)
 {
     if (train)
-        TD_TRY(reserve(t, n));
+        TD_TRY(td__ids_reserve(t, n));
     block two[2];
     find_block(t, ids, n, 0, &two[0]);
     for (size_t k = 0; two[k % 2].n; k++) {
@@ -238,22 +211,36 @@ td_status td__id_table_pull(td__id_table *t, const int64_t *ids, size_t n, bool 
     return TD_OK;
 }
 
+/* With copies: the entry of an id that had none when it was looked for, with a row if it is to have
+ * one in this batch, as a pull would have made it. */
+static td_status make_up(td__id_table *t, int64_t id, td__id_entry **out)
+{
+    td__id_entry *e = *out = td__ids_find(t, id); /* others may have been put there meanwhile */
+    if (e->id < 0) {
+        *e = (td__id_entry){.id = id, .slot = TD__ID_NONE};
+        t->used++;
+    }
+    return e->slot == TD__ID_NONE && e->last + 1u >= t->o.min_count ? make_row(t, e) : TD_OK;
+}
+
 static td_status push_block(td__id_table *t, const td__optim_hyper *h, const block *b,
-                            const float *grads, uint64_t step)
+                            const int64_t *ids, const float *grads, uint64_t step)
 {
     for (size_t i = 0; i < b->n; i++) {
-        entry *e = b->entry[i];
+        td__id_entry *e = b->entry[i];
         float *row = b->row[i];
+        if (t->mine && !row)
+            TD_TRY(make_up(t, ids[b->begin + i], &e));
         if (e->id < 0)
             continue;
-        if (e->slot == NONE) {
-            e->last = e->last < LAST ? (e->last + 1u) & LAST : LAST;
+        if (e->slot == TD__ID_NONE) {
+            e->last = e->last < TD__ID_LAST ? (e->last + 1u) & TD__ID_LAST : TD__ID_LAST;
             continue;
         }
         if (!row)
             TD_TRY(td__row_store_at(&t->store, e->slot, true, &row));
         td__row_optim_update(&t->optim, h, row, grads + (b->begin + i) * t->o.width, t->o.width);
-        e->last = (uint32_t)step & LAST;
+        e->last = (uint32_t)step & TD__ID_LAST;
         e->dirty = 1;
     }
     return TD_OK;
@@ -266,12 +253,14 @@ td_status td__id_table_push(td__id_table *t, const int64_t *ids, const float *gr
     td_status st = TD_OK;
     block two[2];
     td__row_optim_begin(&t->optim, lr, step, &h);
+    if (t->mine)
+        TD_TRY(td__ids_reserve(t, n));
     unsigned mode = td__cpu_fp_flush(); /* as in the updates of params */
     find_block(t, ids, n, 0, &two[0]);
     for (size_t k = 0; !st && two[k % 2].n; k++) {
         const block *b = &two[k % 2];
         find_block(t, ids, n, b->begin + b->n, &two[(k + 1) % 2]);
-        st = push_block(t, &h, b, grads, step);
+        st = push_block(t, &h, b, ids, grads, step);
     }
     td__cpu_fp_restore(mode);
     return st;
@@ -292,7 +281,7 @@ static td_status note_gone(td__id_table *t, int64_t id)
 }
 
 /* The index is to be rebuilt afterwards. */
-static td_status drop(td__id_table *t, entry *e)
+td_status td__ids_drop(td__id_table *t, td__id_entry *e)
 {
     if (t->n_free == t->room_free) {
         size_t room = t->room_free ? 2 * t->room_free : FIRST_ROOM;
@@ -303,14 +292,9 @@ static td_status drop(td__id_table *t, entry *e)
         t->room_free = room;
     }
     t->free[t->n_free++] = e->slot;
-    e->slot = GONE;
+    e->slot = TD__ID_GONE;
     t->rows--;
     return TD_OK;
-}
-
-static bool has_row(const entry *e)
-{
-    return e->id >= 0 && e->slot != NONE && e->slot != GONE;
 }
 
 /* A row that was made and never pushed to is as old as the first step that looks for it. */
@@ -320,173 +304,16 @@ td_status td__id_table_expire(td__id_table *t, uint64_t step)
     if (!t->o.expire)
         return TD_OK;
     for (size_t i = 0; i < t->cap; i++) {
-        entry *e = &t->index[i];
-        if (!has_row(e))
+        td__id_entry *e = &t->index[i];
+        if (!td__ids_has_row(e))
             continue;
         if (!e->last)
-            e->last = (uint32_t)step & LAST;
+            e->last = (uint32_t)step & TD__ID_LAST;
         if (e->last + t->o.expire >= step)
             continue;
         TD_TRY(note_gone(t, e->id));
-        TD_TRY(drop(t, e));
+        TD_TRY(td__ids_drop(t, e));
         t->dropped++;
     }
-    return t->rows < before ? rebuild(t, t->used) : TD_OK;
-}
-
-/* ---- Files ----------------------------------------------------------------------------------- */
-
-/* Little-endian; then `gone` ids, then `rows` records: id, last, floats; then the crc32c of all. */
-typedef struct header {
-    char magic[8];
-    uint32_t width, states;
-    uint64_t step, gone, rows;
-} header;
-_Static_assert(sizeof(header) == 40, "the layout of a table's file");
-static const char MAGIC[8] = {'T', 'D', 'T', 'A', 'B', 'L', 'E', '1'};
-
-typedef struct record {
-    int64_t id;
-    uint64_t last;
-} record;
-
-typedef struct sink {
-    td__file_out file;
-    uint32_t crc;
-} sink;
-
-static void put(sink *s, const void *data, size_t nbytes)
-{
-    s->crc = td__crc32c(s->crc, data, nbytes);
-    td__file_out_write(&s->file, data, nbytes);
-}
-
-static bool to_save(const entry *e, bool all)
-{
-    return has_row(e) && (all || e->dirty);
-}
-
-static td_status write_rows(td__id_table *t, sink *s, bool all)
-{
-    for (size_t i = 0; i < t->cap; i++) {
-        const entry *e = &t->index[i];
-        float *row;
-        if (!to_save(e, all))
-            continue;
-        TD_TRY(td__row_store_at(&t->store, e->slot, false, &row));
-        put(s, &(record){e->id, e->last}, sizeof(record));
-        put(s, row, t->stride * sizeof *row);
-    }
-    return TD_OK;
-}
-
-td_status td__id_table_save(td__id_table *t, const char *path, uint64_t step, bool all)
-{
-    header h = {.width = (uint32_t)t->o.width,
-                .states = (uint32_t)t->optim.n_states,
-                .step = step,
-                .gone = t->n_gone};
-    sink s = {.crc = 0};
-    memcpy(h.magic, MAGIC, sizeof MAGIC);
-    for (size_t i = 0; i < t->cap; i++)
-        h.rows += to_save(&t->index[i], all);
-    TD_TRY(td__file_out_open(&s.file, path));
-    put(&s, &h, sizeof h);
-    put(&s, t->gone, t->n_gone * sizeof *t->gone);
-    td_status st = write_rows(t, &s, all);
-    if (st) {
-        td__file_out_abandon(&s.file);
-        return st;
-    }
-    td__file_out_write(&s.file, &s.crc, sizeof s.crc);
-    TD_TRY(td__file_out_commit(&s.file));
-    t->n_gone = 0;
-    for (size_t i = 0; i < t->cap; i++)
-        if (has_row(&t->index[i]))
-            t->index[i].dirty = 0;
-    return TD_OK;
-}
-
-static td_status check_file(const td__id_table *t, const td__file_map *m, const char *path,
-                            header *h)
-{
-    uint32_t crc;
-    size_t each = sizeof(record) + t->stride * sizeof(float), need = sizeof *h + sizeof crc;
-    if (m->nbytes < need)
-        return TD_FAIL(TD_EPROTO, "%s: not a file of a table: %zu bytes", path, m->nbytes);
-    memcpy(h, m->data, sizeof *h);
-    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
-        return TD_FAIL(TD_EPROTO, "%s: not a file of a table", path);
-    if (h->width != t->o.width || h->states != (uint32_t)t->optim.n_states)
-        return TD_FAIL(TD_EPROTO,
-                       "%s: rows of %u values with %u states, not of %zu with %d: it is of another "
-                       "table or optimizer",
-                       path, h->width, h->states, t->o.width, t->optim.n_states);
-    size_t left = m->nbytes - need;
-    if (h->gone > left / sizeof(int64_t) || h->rows > (left - h->gone * sizeof(int64_t)) / each ||
-        h->gone * sizeof(int64_t) + h->rows * each != left)
-        return TD_FAIL(TD_EPROTO, "%s: damaged or truncated: %zu bytes for %llu rows", path,
-                       m->nbytes, (unsigned long long)h->rows);
-    memcpy(&crc, m->data + m->nbytes - sizeof crc, sizeof crc);
-    return crc == td__crc32c(0, m->data, m->nbytes - sizeof crc)
-               ? TD_OK
-               : TD_FAIL(TD_EPROTO, "%s: damaged: its checksum is wrong", path);
-}
-
-static td_status take_row(td__id_table *t, const uint8_t *from)
-{
-    record r;
-    float *row;
-    memcpy(&r, from, sizeof r);
-    entry *e = find(t, r.id);
-    if (e->id < 0) {
-        *e = (entry){.id = r.id, .slot = NONE};
-        t->used++;
-    }
-    if (e->slot == NONE)
-        TD_TRY(make_slot(t, e));
-    TD_TRY(td__row_store_at(&t->store, e->slot, true, &row));
-    memcpy(row, from + sizeof r, t->stride * sizeof *row);
-    e->last = (uint32_t)r.last & LAST;
-    e->dirty = 0;
-    return TD_OK;
-}
-
-static td_status take_all(td__id_table *t, const header *h, const uint8_t *from,
-                          bool (*mine)(const void *user, int64_t id), const void *user)
-{
-    size_t each = sizeof(record) + t->stride * sizeof(float), before = t->rows;
-    for (uint64_t i = 0; i < h->gone; i++, from += sizeof(int64_t)) {
-        int64_t id;
-        memcpy(&id, from, sizeof id);
-        entry *e = id >= 0 ? find(t, id) : NULL;
-        if (e && has_row(e))
-            TD_TRY(drop(t, e));
-    }
-    if (t->rows < before)
-        TD_TRY(rebuild(t, t->used));
-    for (uint64_t i = 0; i < h->rows; i++, from += each) {
-        int64_t id;
-        memcpy(&id, from, sizeof id);
-        if (id < 0)
-            return TD_FAIL(TD_EPROTO, "table %s: a row of id %lld", t->o.name, (long long)id);
-        if (mine && !mine(user, id))
-            continue;
-        TD_TRY(reserve(t, 1));
-        TD_TRY(take_row(t, from));
-    }
-    return TD_OK;
-}
-
-td_status td__id_table_load(td__id_table *t, const char *path,
-                            bool (*mine)(const void *user, int64_t id), const void *user)
-{
-    td__file_map m;
-    header h;
-    TD_TRY(td__file_map_open(&m, path));
-    td_status st = check_file(t, &m, path, &h);
-    if (!st)
-        st = take_all(t, &h, m.data + sizeof h, mine, user);
-    td__file_map_close(&m);
-    return st;
+    return t->rows < before ? td__ids_rebuild(t, t->used) : TD_OK;
 }

@@ -12,6 +12,9 @@
  *          in a file without a name; the index of ids stays in memory, 32 bytes a row.
  * Saving   By delta: a file has the rows that have changed since the file before it, and the ids
  *          that were dropped; a table is read by all files, in order.
+ * Copies   A table may also have the rows of another server, whose pulls it does not see: then
+ *          pushes make rows too, by the same filter, so that what a table has is a function of
+ *          pushes alone (but for rows that nobody has pushed to, which have their first values).
  *
  * Threads  One at a time. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -21,6 +24,7 @@
 #include "tandem/optim.h"
 
 typedef struct td__id_table td__id_table;
+typedef bool td__id_filter(const void *user, int64_t id);
 
 typedef struct td__id_table_opts {
     const char *name; /* copied */
@@ -36,6 +40,10 @@ typedef struct td__id_table_opts {
 
 TD_NODISCARD td_status td__id_table_create(const td__id_table_opts *o, td__id_table **out);
 void td__id_table_destroy(td__id_table *t); /* NULL is allowed */
+
+/* The table also has copies of other rows than those that are its own, which it saves. NULL: all
+ * are its own. */
+void td__id_table_own(td__id_table *t, td__id_filter *mine, const void *user);
 
 /* Rows of n ids (n, width). train: ids that have none get one, by the filter; else they read as
  * they would begin. Ids are not negative. */
@@ -61,8 +69,17 @@ TD_NODISCARD td_status td__id_table_save(td__id_table *t, const char *path, uint
                                          bool all);
 /* Take over the rows of a file; mine (optional): of these ids alone. TD_EPROTO with one line if
  * the file is damaged or of another table. Rows that it brings count as saved. */
-TD_NODISCARD td_status td__id_table_load(td__id_table *t, const char *path,
-                                         bool (*mine)(const void *user, int64_t id),
+TD_NODISCARD td_status td__id_table_load(td__id_table *t, const char *path, td__id_filter *mine,
                                          const void *user);
+
+/* Rows and counts of these ids to another process: as many as there is room for, from *place (0:
+ * the first) on; *nbytes 0: there are no more. What was given is put in there; rows that were there stay as
+ * they come. TD_EPROTO: that is not what was given. */
+TD_NODISCARD td_status td__id_table_give(td__id_table *t, td__id_filter *which, const void *user,
+                                         size_t *place, void *out, size_t room, size_t *nbytes);
+TD_NODISCARD td_status td__id_table_put(td__id_table *t, const void *rows, size_t nbytes);
+size_t td__id_table_row_nbytes(const td__id_table *t); /* of one, given */
+/* Rows of other ids are dropped, as if there had never been any. */
+TD_NODISCARD td_status td__id_table_keep(td__id_table *t, td__id_filter *which, const void *user);
 
 #endif

@@ -93,53 +93,14 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     return st;
 }
 
-/* The least that a worker has done, of those that are not left out; UINT64_MAX: all are. */
-static uint64_t slowest_of(const td__ps_rule *r)
-{
-    uint64_t slowest = UINT64_MAX;
-    for (int w = 0; w < r->workers; w++) {
-        const td__ps_seat *s = &r->seats[w];
-        if (!s->lost && !s->overdue && s->clock < slowest)
-            slowest = s->clock;
-    }
-    return slowest;
-}
-
-/* Of the idle workers that may begin, the one that has done least; -1: none. */
-static int find_idle(const td__ps_rule *r)
-{
-    uint64_t slowest = slowest_of(r);
-    int best = -1;
-    for (int w = 0; w < r->workers; w++) {
-        const td__ps_seat *s = &r->seats[w];
-        if (!s->busy && !s->lost && (best < 0 || s->clock < r->seats[best].clock) &&
-            (!r->policy->may_begin || r->policy->may_begin(r, s->clock, slowest)))
-            best = w;
-    }
-    return best;
-}
-
-/* Every idle worker that may begin gets the next batch of this epoch; of the next one nobody does
- * before all of this are applied. */
+/* Every idle worker that may begin gets the next batch. */
 static td_status deal(td__ps_rule *r)
 {
-    const td__sync_ctx *x = &r->base.x;
-    uint64_t epoch = (r->begun - 1) / r->steps_of_epoch;
-    for (;;) {
-        while (!r->n_again && r->dealt / r->steps_of_epoch == epoch &&
-               r->done[r->dealt % r->steps_of_epoch] > 0) /* before the run was resumed */
-            r->dealt++;
-        uint64_t next = r->n_again ? r->again[r->n_again - 1] : r->dealt + 1;
-        int w = find_idle(r);
-        if (w < 0 || next > x->steps || (next - 1) / r->steps_of_epoch != epoch)
-            return TD_OK;
-        if (r->n_again)
-            r->n_again--;
-        else
-            r->dealt = next;
-        int64_t first = (int64_t)((next - 1) % r->steps_of_epoch) * x->step.accumulate;
-        TD_TRY(give_work(r, w, (td__ps_order){.step = next, .epoch = epoch, .batch = first}));
-    }
+    td__ps_order order;
+    int w;
+    while ((w = td__ps_deal_next(r, &order)) >= 0)
+        TD_TRY(give_work(r, w, order));
+    return TD_OK;
 }
 
 /* So many steps of the run are done: which batches of the epoch? Those that are marked; or the
@@ -219,7 +180,7 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
     enum { NEWEST = 8 }; /* one of so many */
     td__ps_seat *seat = &r->seats[worker];
     double took = 1e-9 * (double)(td__ps_inbox_came_ns(r->inbox, worker) - seat->since_ns);
-    uint64_t slowest = slowest_of(r);
+    uint64_t slowest = td__ps_slowest(r);
     if (!seat->overdue)
         r->batch_seconds += r->batch_seconds > 0 ? (took - r->batch_seconds) / NEWEST : took;
     seat->clock++;
@@ -580,14 +541,15 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
     TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-    TD_TRY(td__ps_fetch(r, true)); /* when they have applied all pushes, of rows too */
+    TD_TRY(td__ps_fetch(r, true)); /* the others have applied all pushes then, of rows too */
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
-    if (why == TD_MEET_RESIZE)
-        return tell_resize(r);
-    if (why != TD_MEET_END)
+    if (why != TD_MEET_RESIZE && why != TD_MEET_END)
         return TD_OK;
-    TD_TRY(tell_end(r));
-    return s->alone ? TD_OK : td__ps_end_all(r);
+    TD_TRY(why == TD_MEET_RESIZE ? tell_resize(r) : tell_end(r));
+    if (why == TD_MEET_END && !s->alone)
+        TD_TRY(td__ps_end_all(r));
+    r->parted = true;
+    return TD_OK;
 }
 
 void td__ps_note(td__sync *s, td__rank_stats *stats)

@@ -15,7 +15,9 @@
  *          them; the server adds up their partials in the micro-batch tree: the bits of one rank.
  *          The others give each worker whole batches, the next one as soon as its last push is
  *          applied: a slow worker gets fewer of them, and each batch of an epoch is used once (the
- *          next epoch begins when all of this one are applied). A step is then one push.
+ *          next epoch begins when all of this one are applied). A step is then one push. With
+ *          data.partition it is fixed whose a batch is (parts.h); those of a worker that is lost
+ *          are done by others, on samples of theirs.
  * Clocks   The version of the params is the number of updates since the run began; the staleness
  *          of a push is how many of them came between the pull and the push; a worker's clock is
  *          how many batches it has done.
@@ -60,6 +62,7 @@
 #include "ps/inbox.h"
 #include "ps/lane.h"
 #include "ps/outputs.h"
+#include "ps/parts.h"
 #include "ps/shard_map.h"
 #include "ps/tables.h"
 #include "parallel/rank_tree.h"
@@ -89,11 +92,12 @@ typedef struct td__ps_seat {
     bool pushed;  /* gradients, with its last batch */
     bool overdue; /* another worker has its batch: its push, when it comes, is not used */
     bool afresh;  /* nor is what it has added up: it begins with the params of its next order */
-    uint64_t since_ns; /* it has its order */
-    uint64_t step;     /* of its order */
-    uint64_t clock;    /* batches that it has done */
-    uint64_t version;  /* of the params that it pulled last */
-    double lr;         /* of its order */
+    uint64_t since_ns;    /* it has its order */
+    uint64_t step;        /* of its order */
+    uint64_t epoch, next; /* with parts: its first step of this epoch that it may not have had */
+    uint64_t clock;       /* batches that it has done */
+    uint64_t version;     /* of the params that it pulled last */
+    double lr;            /* of its order */
     td__rank_times times;
 } td__ps_seat;
 
@@ -151,6 +155,7 @@ struct td__ps_rule {
     unsigned char *place; /* (place_nbytes) servers beside server 0, with copies */
     size_t place_nbytes;
     td__ps_late late; /* servers, with copies */
+    bool parted;      /* all ranks have come to the end of the generation, or of the run */
     float *done;      /* (steps_of_epoch) 1: the batch of this step is applied */
     uint64_t steps_of_epoch, n_done;
     bool counted_done; /* n_done is that of `done` */
@@ -167,10 +172,11 @@ struct td__ps_rule {
     bool change;             /* elastic: a worker is lost, the generation is to end */
     uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
-    uint64_t version; /* of the params */
-    uint64_t dealt;   /* the last step that a worker was given */
-    uint64_t begun;   /* the step under way */
-    double lr;        /* of it */
+    td__ps_part *parts; /* (steps_of_epoch) NULL: batches are dealt by speed */
+    uint64_t version;   /* of the params */
+    uint64_t dealt;     /* the last step that a worker was given */
+    uint64_t begun;     /* the step under way */
+    double lr;          /* of it */
     uint64_t stale_sum, stale_most, pushes;
     double batch_seconds;             /* from order to push, mean of the last ones */
     uint64_t noted_sum, noted_pushes; /* of steps before (td__ps_notes); */
@@ -220,6 +226,13 @@ static inline td__ps_held td__ps_held_of(const td__ps_rule *r, int s)
 {
     return td__ps_map_held(&r->map, s, r->copies);
 }
+
+/* deal.c: the idle worker that is to begin next, and its order; -1: none is. The least that a
+ * worker has done, of those that are not left out, nor wait for the next epoch; UINT64_MAX: all
+ * are. */
+struct td__ps_order;
+int td__ps_deal_next(td__ps_rule *r, struct td__ps_order *order);
+uint64_t td__ps_slowest(td__ps_rule *r);
 
 /* copies.c: with copies, else nothing. Server 0 to the others: where the run is before a step; */
 TD_NODISCARD td_status td__ps_copy_out(td__ps_rule *r);

@@ -99,12 +99,15 @@ static void traits(const td__sync_config *c, const td__sync_world *w, bool toget
     int servers = servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
     bool server = w->rank < servers;
     out->keeps_batch = true;
+    out->own_data = !together;
     if (workers < 1 || !servers) /* one rank that evaluates what others have trained */
         return;
     out->leads = true;
     out->no_rows = out->no_partials = server;
     out->parts = together ? workers : 1;
     out->part = together && !server ? w->rank - servers : 0;
+    out->shares = together ? 0 : workers / td__ps_team_size(c);
+    out->share = server ? -1 : (w->rank - servers) / td__ps_team_size(c);
     td__ps_team_traits(c, w, out);
 }
 
@@ -168,6 +171,13 @@ static td_status make_leader(td__ps_rule *r)
     if (x->config->replay) {
         TD_TRY(td__backup_sets_read(x->config->replay, (int)ranks, &r->replay));
         TD_TRY(td__backup_sets_check_whole(r->replay, x->steps));
+    }
+    if (x->own_data && !r->policy->together) {
+        r->parts = td__calloc((size_t)r->steps_of_epoch, sizeof *r->parts);
+        if (!r->parts)
+            return no_memory(r);
+        TD_TRY(td__ps_parts_fill(r->workers, x->n_weights ? x->weights : NULL,
+                                 (int64_t)r->steps_of_epoch, r->parts));
     }
     int every = r->policy->push_every ? r->policy->push_every(r) : 1;
     if (every > 1 && (uint64_t)every > x->steps / workers)
@@ -259,6 +269,8 @@ void td__ps_destroy(td__sync *s)
         TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
                (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
                (unsigned long long)r->stale_most);
+    if (s->x.elastic && !r->parted) /* a generation that has failed, wherever: nobody waits */
+        td__ps_abandon(s, "the generation is over");
     td__ps_outputs_destroy(r->outputs);
     td__ps_tables_destroy(r->tables);
     td__ps_inbox_destroy(r->inbox);
@@ -274,6 +286,7 @@ void td__ps_destroy(td__sync *s)
     td__free(r->counted);
     td__free(r->only);
     td__free(r->again);
+    td__free(r->parts);
     td__free(r->done);
 }
 
@@ -299,7 +312,9 @@ void td__ps_abandon(td__sync *s, const char *why)
 td_status td__ps_serve(td__sync *s)
 {
     td__ps_rule *r = (td__ps_rule *)s;
-    return r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    td_status st = r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+    r->parted = !st;
+    return st;
 }
 
 td_status td__ps_no_batch(void *user, const td__batch *batch, int number, double *losses)

@@ -260,8 +260,8 @@ td_status td__ps_fetch(td__ps_rule *r, bool states)
                 TD_TRY(hand_shard(r, s, to, states));
         }
     if (takers == 2 && r->server < takers && !r->tables)
-        h->holds(h->user, NULL, 0, 0); /* everything, until the next update */
-    return TD_OK;
+        h->holds(h->user, NULL, 0, 0);                       /* everything, until the next update */
+    return takers == 2 ? td_barrier(r->peers, NULL) : TD_OK; /* all have applied all pushes */
 }
 
 static td_status hand_out(td__ps_rule *r, int worker, bool params)

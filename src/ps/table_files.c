@@ -104,7 +104,7 @@ static td_status list(const char *folder, const char *table, files *out)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* The first file of a run that goes on from an earlier step: later ones, and those that another
+/* After the first file of a run that goes on from an earlier step: later ones, and those that another
  * number of servers wrote at this step, are of a run that went another way. A delta after this
  * file must not follow one of them. */
 static td_status remove_others(const td__ps_tables *t, const char *table, uint64_t step)
@@ -117,12 +117,19 @@ static td_status remove_others(const td__ps_tables *t, const char *table, uint64
         if (a->step < step || (a->step == step && a->servers == t->servers))
             continue;
         name_file(t, table, a->server, a->servers, a->step, a->all, path);
-        if (unlink(path) && errno != ENOENT) /* other servers remove them too */
+        if (unlink(path))
             st = TD_FAIL(TD_EIO, "%s: a file of another run that cannot be removed: %s", path,
                          strerror(errno));
     }
     td__free(f.at);
     return st;
+}
+
+td_status td__rows_clean(td__ps_tables *t, uint64_t step)
+{
+    for (int k = 0; k < t->n; k++)
+        TD_TRY(remove_others(t, t->at[k].is.param, step));
+    return TD_OK;
 }
 
 /* The step of the oldest checkpoint that there is; UINT64_MAX: there is none. They lie around the
@@ -207,8 +214,6 @@ td_status td__rows_save(td__ps_tables *t, uint64_t step)
     pthread_mutex_lock(&t->lock);
     for (int k = 0; !st && k < t->n; k++) {
         const char *table = t->at[k].is.param;
-        if (!t->saved)
-            st = remove_others(t, table, step);
         name_file(t, table, t->server, t->servers, step, !all, path);
         (void)unlink(path); /* of a run that went on from an earlier step */
         name_file(t, table, t->server, t->servers, step, all, path);
@@ -230,22 +235,33 @@ td_status td__rows_save(td__ps_tables *t, uint64_t step)
 static bool mine(const void *user, int64_t id)
 {
     const td__ps_tables *t = user;
-    return td__rows_owner(t, id) == t->server;
+    return td__rows_has(t->servers, t->copies, t->server, td__rows_owner(t, id));
 }
 
-/* How many servers wrote files of this step; 0: none. */
-static int servers_at(const files *f, uint64_t step)
+/* So many servers wrote files of this step, each its own; 0: none. there: files that there are, of
+ * the last ones of which some are missing. */
+static int servers_at(const files *f, uint64_t step, int *there)
 {
-    for (size_t i = 0; i < f->n; i++)
-        if (f->at[i].step == step)
-            return f->at[i].servers;
-    return 0;
+    int servers = 0;
+    *there = 0;
+    for (size_t i = 0; i < f->n && (!servers || *there < servers); i++) {
+        if (f->at[i].step != step)
+            continue;
+        servers = f->at[i].servers;
+        *there = 0;
+        for (size_t j = 0; j < f->n; j++)
+            *there += f->at[j].step == step && f->at[j].servers == servers;
+    }
+    return servers;
 }
 
 static td_status load_files(td__ps_tables *t, td__ps_table *b, const files *f, uint64_t step)
 {
-    int servers = servers_at(f, step), there = 0;
+    int there, servers = servers_at(f, step, &there);
     char path[PATH];
+    if (!servers || there != servers)
+        return TD_FAIL(TD_EINVAL, "%s: files of %d of %d servers for table %s at step %llu",
+                       t->folder, there, servers, b->is.param, (unsigned long long)step);
     for (size_t i = 0; i < f->n; i++) {
         const file *a = &f->at[i];
         bool later = false; /* is there another one with all rows? */
@@ -254,15 +270,27 @@ static td_status load_files(td__ps_tables *t, td__ps_table *b, const files *f, u
         for (size_t j = i + 1; j < f->n; j++)
             later = later || (f->at[j].server == a->server && f->at[j].servers == servers &&
                               f->at[j].all && f->at[j].step <= step);
-        there += a->step == step;
         if (later)
             continue;
         name_file(t, b->is.param, a->server, a->servers, a->step, a->all, path);
         TD_TRY(td__id_table_load(b->rows, path, mine, t));
     }
-    if (!servers || there != servers)
-        return TD_FAIL(TD_EINVAL, "%s: files of %d of %d servers for table %s at step %llu",
-                       t->folder, there, servers, b->is.param, (unsigned long long)step);
+    return TD_OK;
+}
+
+td_status td__rows_are_saved(const td__ps_tables *t, uint64_t step, bool *yes)
+{
+    *yes = *t->folder && access(t->folder, R_OK) == 0;
+    for (int k = 0; *yes && k < t->n; k++) {
+        files f = {.at = NULL};
+        int there = 0, servers = 0;
+        td_status st = list(t->folder, t->at[k].is.param, &f);
+        if (!st)
+            servers = servers_at(&f, step, &there);
+        td__free(f.at);
+        TD_TRY(st);
+        *yes = servers && there == servers;
+    }
     return TD_OK;
 }
 
@@ -277,6 +305,7 @@ td_status td__rows_load(td__ps_tables *t, uint64_t step)
             st = load_files(t, &t->at[k], &f, step);
         td__free(f.at);
     }
+    t->placed = !st;
     pthread_mutex_unlock(&t->lock);
     return st;
 }

@@ -120,6 +120,7 @@ td_status td__ps_tables_apply(td__ps_tables *t, int worker, uint64_t step)
     pthread_mutex_lock(&t->lock);
     for (int k = 0; !st && k < t->n; k++)
         st = apply(t, &t->at[k], worker, step);
+    t->moment += !st;
     pthread_mutex_unlock(&t->lock);
     return st;
 }

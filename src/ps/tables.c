@@ -83,12 +83,12 @@ static td_status hear_answer(const td__ps_lane *l)
 }
 
 /* Ids of the batch that belong to server s, but for known ones, to its area; b->to: their
- * numbers. */
-static size_t list_ids(td__ps_tables *t, td__ps_table *b, int s, int64_t *out)
+ * numbers. copies: also those of which it has a copy. */
+static size_t list_ids(td__ps_tables *t, td__ps_table *b, int s, bool copies, int64_t *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < b->n; i++)
-        if (!b->known[i] && td__rows_owner(t, b->ids[i]) == s) {
+        if (!b->known[i] && td__rows_has(t->servers, copies, s, td__rows_owner(t, b->ids[i]))) {
             b->to[n] = (uint32_t)i;
             out[n++] = b->ids[i];
         }
@@ -99,7 +99,7 @@ static td_status ask_for(td__ps_tables *t, int k, td__ps_table *b, int s, bool t
 {
     td__ps_lane *l = &t->ask[s];
     td__rows_message m = {.verb = TD__ROWS_PULL, .table = k, .train = train};
-    m.n = list_ids(t, b, s, td__rows_ids(l->push));
+    m.n = list_ids(t, b, s, false, td__rows_ids(l->push));
     TD_TRY(td__ps_tell(l, &m, sizeof m));
     return td__ps_hand(l, l->push, 2 * m.n);
 }
@@ -114,7 +114,7 @@ static td_status take_rows(td__ps_tables *t, td__ps_table *b, int s)
 {
     td__ps_lane *l = &t->ask[s];
     TD_TRY(hear_answer(l));
-    size_t n = list_ids(t, b, s, td__rows_ids(l->push)); /* as they were asked for */
+    size_t n = list_ids(t, b, s, false, td__rows_ids(l->push)); /* as they were asked for */
     TD_TRY(td__ps_take(l, l->pull, n * b->width));
     place_rows(b, l->pull, n);
     return TD_OK;
@@ -125,7 +125,7 @@ static td_status own_rows(td__ps_tables *t, int k, td__ps_table *b, bool train)
     float *own = td__calloc(b->n * b->width + 1, sizeof *own);
     int64_t *ids = td__calloc(b->n + 1, sizeof *ids);
     td_status st = own && ids ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %zu rows", b->n);
-    size_t n = st ? 0 : list_ids(t, b, t->server, ids);
+    size_t n = st ? 0 : list_ids(t, b, t->server, false, ids);
     if (!st)
         st = td__rows_pull(t, k, ids, n, train, own);
     if (!st)
@@ -198,7 +198,7 @@ static td_status hand_grads(td__ps_tables *t, int k, int s, double lr, uint64_t 
     td__ps_table *b = &t->at[k];
     td__ps_lane *l = &t->ask[s];
     td__rows_message m = {.verb = TD__ROWS_PUSH, .table = k, .step = step, .lr = lr};
-    m.n = list_ids(t, b, s, td__rows_ids(l->push));
+    m.n = list_ids(t, b, s, t->copies, td__rows_ids(l->push));
     float *to = td__rows_grads(l->push, m.n);
     for (size_t i = 0; i < m.n; i++)
         memcpy(to + i * b->width, b->values + b->to[i] * b->width, b->width * sizeof *to);
@@ -235,10 +235,11 @@ static td_status ask_all(td__ps_tables *t, td__rows_verb verb, uint64_t step)
     td__rows_message m = {.verb = verb, .step = step};
     for (int s = 1; s < t->servers; s++)
         TD_TRY(td__ps_tell(&t->ask[s], &m, sizeof m));
+    bool first = verb == TD__ROWS_SAVE && !t->saved;
     TD_TRY(verb == TD__ROWS_SAVE ? td__rows_save(t, step) : td__rows_load(t, step));
     for (int s = 1; s < t->servers; s++)
         TD_TRY(hear_answer(&t->ask[s]));
-    return TD_OK;
+    return first ? td__rows_clean(t, step) : TD_OK;
 }
 
 static td_status clear(void *user)
@@ -263,7 +264,7 @@ td_status td__ps_tables_save(td__ps_tables *t, uint64_t step)
 
 td_status td__ps_tables_load(td__ps_tables *t, uint64_t step)
 {
-    return t && *t->folder ? ask_all(t, TD__ROWS_LOAD, step) : TD_OK;
+    return t && !t->placed && *t->folder ? ask_all(t, TD__ROWS_LOAD, step) : TD_OK;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -274,6 +275,12 @@ td_status td__rows_hold(td__ps_tables *t, td__ps_table *b, const td__id_table_op
     if (!b->kept)
         return TD_FAIL(TD_ENOMEM, "no memory for gradients of %d workers", t->ranks - t->servers);
     return td__id_table_create(o, &b->rows);
+}
+
+static bool is_own(const void *user, int64_t id)
+{
+    const td__ps_tables *t = user;
+    return td__rows_owner(t, id) == t->server;
 }
 
 static td_status make_rows(td__ps_tables *t, td__ps_table *b)
@@ -355,7 +362,7 @@ td_status td__rows_open(td__ps_tables *t, td_comm *comm)
             td__ps_lane *to = t->rank == s ? &t->serve[r] : &t->ask[s];
             if (r != s)
                 TD_TRY(td__ps_lane_open(comm, s, r, size, to));
-            if (t->rank == r && r != s)
+            if (t->rank == r && r != s && !(t->x && t->x->elastic)) /* those have agents */
                 td__comm_keep_vigil(to->link);
         }
     return t->server >= 0 ? td__rows_serve_start(t) : TD_OK;
@@ -403,6 +410,10 @@ static td_status make(td__ps_tables *t, const td__model_facts *facts)
     for (int k = 0; k < t->n; k++)
         TD_TRY(make_table(t, &facts->table[k], &t->at[k]));
     TD_TRY(share_folder(t));
+    if (t->x->elastic)
+        TD_TRY(td__rows_move(t));
+    for (int k = 0; t->copies && t->server >= 0 && k < t->n; k++)
+        td__id_table_own(t->at[k].rows, is_own, t);
     TD_TRY(td__rows_open(t, t->x->comm));
     bool ahead = false;
     for (int k = 0; k < t->n; k++)
@@ -445,14 +456,14 @@ td_status td__ps_tables_create(const td__sync_ctx *x, int servers, bool together
     TD_TRY(check_sparse(x, &facts));
     if (!facts.n_tables)
         return TD_OK;
-    if (x->elastic)
-        return TD_FAIL(TD_EINVAL, "tables on servers: not with elastic ranks");
     if (x->step.accumulate > 1)
         return TD_FAIL(TD_EINVAL, "train.accumulate: not with tables on servers");
     td__ps_tables *t;
     TD_TRY(td__rows_create(x->comm, servers, facts.n_tables, &t));
     t->x = x;
     t->together = together;
+    t->copies = x->config->replicas > 0 && servers > 1;
+    t->moment = x->done;
     td_status st = make(t, &facts);
     if (st) {
         td__ps_tables_destroy(t);
@@ -535,6 +546,7 @@ void td__ps_tables_destroy(td__ps_tables *t)
     if (l && l->user == t)
         *l = (td__model_lookup){.user = NULL};
     td__ps_tables_close(t);
+    td__rows_stay(t);
     for (int k = 0; t->at && k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         for (int w = 0; b->kept && w < t->ranks - t->servers; w++) {

@@ -74,8 +74,8 @@ typedef struct td__rows_ahead td__rows_ahead; /* table_ahead.c */
 struct td__ps_tables {
     const td__sync_ctx *x;
     int rank, ranks, servers, server; /* server: this rank's number; -1: it is a worker */
-    bool together;
-    td__ps_table *at; /* (n) */
+    bool together, copies; /* copies: each server has the rows of the one before it, too */
+    td__ps_table *at;      /* (n) */
     int n;
     td__ps_lane *ask;       /* (servers) where this rank asks; not of itself */
     td__ps_lane *serve;     /* (ranks) servers: where others ask */
@@ -89,12 +89,25 @@ struct td__ps_tables {
     char folder[TD__TABLES_PATH]; /* of files, as server 0 knows it; "": none */
     td__sync_ctx own;             /* x, where tables are only read */
     uint64_t unread;              /* the step whose files are to be read; 0: none */
+    uint64_t moment;              /* servers: steps of the run that rows have seen */
+    bool placed;                  /* they are there, of that moment: no files are to be read */
 };
 
-static inline int td__rows_owner(const td__ps_tables *t, int64_t id)
+/* Of so many servers. */
+static inline int td__rows_owner_of(int servers, int64_t id)
 {
     uint64_t h = (uint64_t)id * UINT64_C(0xD6E8FEB86659FD93);
-    return (int)((h >> 40) % (uint64_t)t->servers);
+    return (int)((h >> 40) % (uint64_t)servers);
+}
+static inline int td__rows_owner(const td__ps_tables *t, int64_t id)
+{
+    return td__rows_owner_of(t->servers, id);
+}
+
+/* Has server s of so many the rows of an id? With copies those of the server before it, too. */
+static inline bool td__rows_has(int servers, bool copies, int s, int owner)
+{
+    return owner == s || (copies && owner == (s + servers - 1) % servers);
 }
 
 /* Where ids and gradients lie in an area. */
@@ -141,5 +154,14 @@ void td__rows_ahead_use(td__rows_ahead *a, int k, td__ps_table *b, const td__bat
 /* table_files.c */
 TD_NODISCARD td_status td__rows_save(td__ps_tables *t, uint64_t step);
 TD_NODISCARD td_status td__rows_load(td__ps_tables *t, uint64_t step);
+/* Server 0, when all have saved: what is of a run that went another way is removed. */
+TD_NODISCARD td_status td__rows_clean(td__ps_tables *t, uint64_t step);
+/* Are there files of all tables at this step, of all servers? */
+TD_NODISCARD td_status td__rows_are_saved(const td__ps_tables *t, uint64_t step, bool *yes);
+/* table_move.c: elastic ranks. Rows of the last generation come to the servers of this one; where
+ * they are lost, and no file has them, the generation ends (TD_EPEER). Collective. */
+TD_NODISCARD td_status td__rows_move(td__ps_tables *t);
+/* Rows stay in this process until the next generation. */
+void td__rows_stay(td__ps_tables *t);
 
 #endif

@@ -341,19 +341,23 @@ static td_status prepare(td__service *s, td__active *a, const char *dir, char th
     char grpc[TD_ADDRESS_BYTES], http[TD_ADDRESS_BYTES + 16];
     char url[TD_ADDRESS_BYTES + TD__DATA_DIR];
     bool reached = td__service_http(s, ops->name, http), ssh = !strcmp(ops->name, "ssh");
+
+    there[0] = '\0';
+    if (ops->place)
+        ops->place(s->config, a->r->token, there, TD__JOB_PATH);
+    bool elsewhere = *there, shares_dir = ops->shares_dir && !elsewhere;
     td__job_place p = {.dir = dir,
                        .there = there,
                        .local = !strcmp(ops->name, "process"),
-                       .attended = reached && !ops->shares_dir};
-    bool brought = p.attended || (!ops->shares_dir && *s->config->checkpoints_url);
+                       .attended = reached && !shares_dir};
+    bool brought = p.attended || (!shares_dir && *s->config->checkpoints_url);
 
     /* Where nothing is brought from hosts, they may see the directory all the same. */
-    p.shares_dir = ops->shares_dir || (ops->place && !brought);
-    snprintf(there, TD__JOB_PATH, "%s", dir);
-    if (ops->place && brought)
-        ops->place(s->config, a->r->token, there, TD__JOB_PATH);
+    p.shares_dir = shares_dir || (elsewhere && !brought);
+    if (!elsewhere || !brought)
+        snprintf(there, TD__JOB_PATH, "%s", dir);
     p.self = p.local ? s->o.self : ssh ? s->config->ssh_program : "tandem";
-    if (!ops->shares_dir && *s->config->checkpoints_url)
+    if (!shares_dir && *s->config->checkpoints_url)
         snprintf(url, sizeof url, "%s/%d", s->config->checkpoints_url, a->r->id);
     else if (p.attended)
         snprintf(url, sizeof url, "%s/v1/jobs/%d/checkpoints", http, a->r->id);

@@ -2,6 +2,8 @@
  * rank 0 takes the lead, then steps until the run or the generation ends. A run of fixed ranks is
  * one generation, whose rank 0 leads from the start. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "base/fail.h"
 #include "base/log.h"
 #include "fault/faults.h"
@@ -39,7 +41,8 @@ static td_status go_back(td__trainer *t)
            "%s: the latest checkpoint has steps that only the previous rank 0 had done; going back "
            "to step %llu",
            dir, (unsigned long long)step);
-    td_status st = step > 0 && !t->elastic.sharded ? save_now(t) : TD_EIO;
+    bool beside = t->elastic.sharded || t->o.sync.tables; /* some of it is not here to be saved */
+    td_status st = step > 0 && !beside ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
     if (st != TD_EIO)
@@ -157,11 +160,7 @@ static td_status serve(td__trainer *t, td__train_result *out, bool *over)
 {
     td__sync *s = t->run.sync;
     td__train_heartbeat(t, TD_PHASE_COMM, "orders of the leader", NULL);
-    td_status st = td__sync_serve(s);
-    if (st) { /* those that wait for this rank alone learn of it */
-        td__sync_abandon(s, td_last_error());
-        return st;
-    }
+    TD_TRY(td__sync_serve(s));
     if (s->resized) {
         bool goes = t->run.stop && atomic_load(t->run.stop);
         t->world.phase = goes ? TD_RUN_LEAVING : TD_RUN_CHANGING;
@@ -192,9 +191,8 @@ static td_status set_up(td__trainer *t)
     return TD_OK;
 }
 
-static td_status run(td__trainer *t, td__train_result *out, bool *over)
+static td_status lead_and_train(td__trainer *t, td__train_result *out, bool *over)
 {
-    *over = false;
     if (t->o.members)
         TD_TRY(find_lead(t));
     td__train_warn(t);
@@ -219,6 +217,19 @@ static td_status run(td__trainer *t, td__train_result *out, bool *over)
         t->o.lead->conclude(t->o.lead->user, out);
     }
     return all_done(t, over);
+}
+
+/* After a failure the other ranks must not wait for this one in what the rule has of its own. */
+static td_status run(td__trainer *t, td__train_result *out, bool *over)
+{
+    *over = false;
+    char why[512];
+    td_status st = lead_and_train(t, out, over);
+    if (!st)
+        return TD_OK;
+    snprintf(why, sizeof why, "%s", td_last_error());
+    td__sync_abandon(t->run.sync, why);
+    return TD_FAIL(st, "%s", why);
 }
 
 void td__train_close(td__trainer *t)
@@ -274,6 +285,12 @@ static td_status load(td__trainer *t, bool resumed)
     return td__sharded_begin(t, resumed);
 }
 
+static void rewind_lead(td__trainer *t)
+{
+    td__train_drop_lead(t);
+    td__sync_keep_drop(&t->run.rule_keep);
+}
+
 /* A disk that takes nothing any more does not hold the others up for ever. */
 static void hand_lead(td__trainer *t)
 {
@@ -305,7 +322,7 @@ const td__elastic_ops td__train_elastic_ops = {.begin = begin,
                                                .fill = td__sharded_fill,
                                                .find = find,
                                                .load = load,
-                                               .rewind = td__train_drop_lead,
+                                               .rewind = rewind_lead,
                                                .hand_lead = hand_lead,
                                                .outvoted = outvoted,
                                                .heartbeat = td__train_heartbeat,

@@ -15,16 +15,19 @@ static td__partition_mode mode_of(const char *name)
     return (td__partition_mode)m;
 }
 
-static td_status check_weights(const td__train_opts *o, const td__sync_world *w)
+static td_status check_weights(const td__train_opts *o, const td__sync_world *w,
+                               const td__sync_traits *traits)
 {
     int64_t sum = 0;
-    if (!o->n_weights || w->ranks > TD__PARTITION_WEIGHTS)
+    int ranks = traits->shares ? traits->shares : w->ranks;
+    if (!o->n_weights || ranks > TD__PARTITION_WEIGHTS)
         return TD_FAIL(TD_EINVAL,
                        "data.partition: weighted needs data.weights, a number for each of up to %d "
                        "ranks",
                        TD__PARTITION_WEIGHTS);
-    if (w->starts && o->n_weights != w->ranks)
-        return TD_FAIL(TD_EINVAL, "data.weights: %d numbers for %d ranks", o->n_weights, w->ranks);
+    if (w->starts && o->n_weights != ranks)
+        return TD_FAIL(TD_EINVAL, "data.weights: %d numbers for %d %s", o->n_weights, ranks,
+                       traits->shares ? "workers" : "ranks");
     for (int i = 0; i < o->n_weights; i++)
         sum += o->weights[i];
     return sum > 0 ? TD_OK : TD_FAIL(TD_EINVAL, "data.weights: the numbers add up to 0");
@@ -40,21 +43,33 @@ td_status td__partition_check(const td__train_opts *o, const td__sync_world *w)
     if (mode == TD_PARTITION_COUNT)
         return TD_FAIL(TD_EINVAL, "data.partition: unknown partition '%s'", o->partition);
     TD_TRY(td__sync_find(&o->sync, w, &rule));
-    if (!td__sync_traits_of(&o->sync, w).own_params)
+    td__sync_traits traits = td__sync_traits_of(&o->sync, w);
+    if (!traits.own_data)
         return TD_FAIL(TD_EINVAL,
                        "data.partition: not with the sync rule %s, whose ranks share one order of "
                        "samples; name one of local updates in train.sync",
                        rule->name);
+    if (o->sync.tables)
+        return TD_FAIL(TD_EINVAL, "data.partition: not with tables on servers, whose rows are "
+                                  "fetched ahead in one order of samples");
+    if (o->sync.servers && o->sync.mesh.size[TD_AXIS_DATA] > 1)
+        return TD_FAIL(TD_EINVAL, "data.partition: not with workers of several ranks along data "
+                                  "(parallel.data), which share each batch");
     if (mode == TD_PARTITION_WEIGHTED)
-        return check_weights(o, w);
+        return check_weights(o, w, &traits);
     return o->n_weights ? TD_FAIL(TD_EINVAL, "data.weights: for data.partition weighted only")
                         : TD_OK;
 }
 
-void td__partition_set(const td__train_opts *o, int rank, int ranks,
+void td__partition_set(const td__train_opts *o, const td__sync_traits *traits, int rank, int ranks,
                        double weights[TD__PARTITION_WEIGHTS], td__loader_opts *out)
 {
-    if (!o->partition || ranks < 2)
+    if (traits->shares) { /* whose batches are their own: nobody else has rows of them */
+        rank = traits->share;
+        ranks = traits->shares;
+        out->others = o->partition ? NULL : out->others;
+    }
+    if (!o->partition || ranks < 2 || rank < 0)
         return;
     out->in_step = true;
     out->partition = (td__partition){

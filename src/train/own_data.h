@@ -12,7 +12,7 @@ enum { TD__PARTITION_WEIGHTS = 1024 }; /* ranks of a weighted partition, at most
  * fit. */
 TD_NODISCARD td_status td__partition_check(const td__train_opts *o, const td__sync_world *w);
 /* Into the options of the rank's loader; weights: room that lives until the loader is made. */
-void td__partition_set(const td__train_opts *o, int rank, int ranks,
+void td__partition_set(const td__train_opts *o, const td__sync_traits *traits, int rank, int ranks,
                        double weights[TD__PARTITION_WEIGHTS], td__loader_opts *out);
 
 #endif

@@ -106,6 +106,12 @@ static void holds(void *user, const td__param_range *at, int n, size_t total)
         t->replica.part.at[i] = at[i];
 }
 
+static void lost(void *user)
+{
+    td__trainer *t = user;
+    t->replica.has = TD_REPLICA_INVALID;
+}
+
 static int64_t sample(void *user, uint64_t epoch, int64_t position)
 {
     const td__trainer *t = user;
@@ -128,6 +134,7 @@ td__sync_host td__train_host(td__trainer *t)
                            .follows = follows,
                            .followed = followed,
                            .holds = holds,
+                           .lost = lost,
                            .outputs = outputs};
 }
 

@@ -75,6 +75,11 @@ td_status td__train_sync(td__trainer *t)
                       .samples = d->count,
                       .rows = t->plan.micro_batch_rows,
                       .steps = t->plan.total_steps,
+                      .own_data = t->o.partition != NULL,
+                      .weights = t->o.weights,
+                      .n_weights = t->o.n_weights,
+                      .done = t->replica.state.step,
+                      .keep = t->o.members ? &t->run.rule_keep : NULL,
                       .optim = &t->o.optim,
                       .checkpoint_dir = t->o.checkpoint_dir,
                       .host = td__train_host(t)};

@@ -256,7 +256,8 @@ td_status td__trainer_loader(td__trainer *t)
     double weights[TD__PARTITION_WEIGHTS];
     td__loader_destroy(t->run.loader);
     t->run.loader = NULL;
-    td__partition_set(&t->o, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
+    td__sync_traits traits = td__trainer_traits(t);
+    td__partition_set(&t->o, &traits, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
     o.keeper = t->run.kept ? td__kept_samples_keeper(t->run.kept) : NULL;
     return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
@@ -391,6 +392,7 @@ void td__trainer_destroy(td__trainer *t)
     td__rank_stats_destroy(t->report.stats);
     td__span_log_destroy(t->report.spans);
     td__sync_destroy(t->run.sync);
+    td__sync_keep_drop(&t->run.rule_keep);
     td__loader_destroy(t->run.loader);
     td__counted_destroy(t->run.counted);
     td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */

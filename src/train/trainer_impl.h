@@ -75,7 +75,8 @@ typedef struct td__train_run {
     bool dirty;     /* something happened since the last checkpoint */
     bool owes_best; /* the best checkpoint was lost with the last rank 0 */
     td__best_replica *best_replica;
-    bool resuming; /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    td__sync_keep rule_keep; /* elastic: between two rules */
+    bool resuming;           /* from the checkpoint `resumed`, whose blocks are not loaded yet */
     td__checkpoint_info resumed;
 } td__train_run;
 

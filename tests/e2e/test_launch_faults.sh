@@ -64,7 +64,6 @@ has '300 elastic ranks and 0 spares: a host runs at most 256 processes'
 run 2 "$tandem" launch -n 2:4 --hosts localhost:300 -- "$prog"
 has 'host localhost: 300 slots and 0 spares, but a host runs at most 256 elastic processes'
 
-
 # Programs that do not take part have a world of their own, and are told so; fixed ranks are not.
 run 0 "$tandem" launch -n 1:2 -- /bin/true
 has '/bin/true does not join as tandem train does'

@@ -166,7 +166,6 @@ wrong 'emb.weight: its ids, the data field ids, are read by wide.* too' both.yam
     --sync sync
 wrong 'set train.batch, not train.batch_per_rank' tables.yaml -n 1 --servers 1 --sync sync \
     --set train.batch_per_rank=8
-wrong 'tables on servers: not with elastic ranks' tables.yaml -n 1:2 --servers 1 --sync asgd
 [ "$(wc -l <out)" = 1 ] || fail "more than a line"
 wrong 'one of ranks, servers' tables.yaml --set model.layers.0.on=moon
 for form in onnx py; do

@@ -56,6 +56,10 @@ static const arrangement STAGES[] = {{"pipeline=4", MESH(1, 4, 1), 0, 4},
                                      {"pipeline=2", MESH(1, 2, 1), 0, 2},
                                      {"data=2,pipeline=2", MESH(2, 2, 1), 0, 4}};
 
+static const arrangement PIECES[] = {{"data=2,tensor=2", MESH(2, 1, 2), 0, 4},
+                                     {"tensor=2", MESH(1, 1, 2), 0, 2},
+                                     {"pipeline=2,tensor=2", MESH(1, 2, 2), 0, 4}};
+
 static elastic_plan new_plan(const arrangement *a)
 {
     elastic_plan p = {.model = &MODEL, .size = a ? a->size : 1};
@@ -224,6 +228,21 @@ TEST(the_world_of_a_pipeline_changes)
     change_world(STAGES, TD_LEN(STAGES));
 }
 
+TEST(a_rank_with_pieces_dies_at_any_call_of_a_step)
+{
+    sweep_steps(PIECES, TD_LEN(PIECES));
+}
+
+TEST(a_rank_with_pieces_dies_as_the_run_begins)
+{
+    sweep_generations(PIECES, TD_LEN(PIECES));
+}
+
+TEST(the_world_of_ranks_with_pieces_changes)
+{
+    change_world(PIECES, TD_LEN(PIECES));
+}
+
 /* Memory that the host cannot touch. */
 TEST(stages_in_memory_of_a_device)
 {
@@ -247,6 +266,9 @@ int main(void)
         cmocka_unit_test(a_stage_dies_at_any_call_of_a_step),
         cmocka_unit_test(a_stage_dies_as_the_run_begins),
         cmocka_unit_test(the_world_of_a_pipeline_changes),
+        cmocka_unit_test(a_rank_with_pieces_dies_at_any_call_of_a_step),
+        cmocka_unit_test(a_rank_with_pieces_dies_as_the_run_begins),
+        cmocka_unit_test(the_world_of_ranks_with_pieces_changes),
         cmocka_unit_test(stages_in_memory_of_a_device),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);

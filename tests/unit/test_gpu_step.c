@@ -196,6 +196,27 @@ TEST(branches_have_the_same_bits)
     }
 }
 
+/* Nodes that clear memory become kernels when a graph has been recorded, and do the same. */
+TEST(graphs_clear_by_kernels)
+{
+    enum { MOST = 1 << 20 };
+    static float want[MOST], got[MOST];
+    size_t n = MOST, m = MOST;
+    if (!emulated())
+        return;
+    setenv("TANDEM_CUDA_WAIT", "1", 1);
+    bits_of("", "gpt", want, &n);
+    unsetenv("TANDEM_CUDA_WAIT");
+    unsigned long cleared = calls_of("cuGraphMemsetNodeGetParams"),
+                  made = calls_of("cuGraphAddKernelNode_v2"), gone = calls_of("cuGraphDestroyNode");
+    bits_of("", "gpt", got, &m);
+    cleared = calls_of("cuGraphMemsetNodeGetParams") - cleared;
+    CHECK(cleared > 0, "no graph clears memory");
+    CHECK_EQ_INT(calls_of("cuGraphAddKernelNode_v2") - made, cleared);
+    CHECK_EQ_INT(calls_of("cuGraphDestroyNode") - gone, cleared);
+    CHECK(m == n && memcmp(got, want, n * sizeof *want) == 0, "other bits than by memsets");
+}
+
 static void says(const char *const *parts)
 {
     for (; *parts; parts++)
@@ -245,6 +266,7 @@ int main(void)
         cmocka_unit_test(the_norm_has_the_bits_of_single_sums),
         cmocka_unit_test(states_are_folded_in_by_one_launch),
         cmocka_unit_test(branches_have_the_same_bits),
+        cmocka_unit_test(graphs_clear_by_kernels),
         cmocka_unit_test(a_launch_that_fails_names_node_kernel_and_shapes),
         cmocka_unit_test(a_graph_that_fails_names_its_nodes_and_the_way_to_one),
     };

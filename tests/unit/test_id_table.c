@@ -234,6 +234,57 @@ TEST(bad_files)
     check_tmpdir_remove();
 }
 
+static bool odd(const void *user, int64_t id)
+{
+    return !even(user, id);
+}
+
+/* A copy sees pushes alone, the first table pulls too, and both have the same rows, also of ids that
+ * are rare; each saves its own. What one gives, another has, with the counts of the rare. */
+TEST(copies)
+{
+    const td__id_table_opts o = {.optim = &ADAGRAD, .min_count = 3};
+    td__id_table *t = table_of(o), *copy = table_of(o), *third = table_of(o);
+    float a[WIDTH], b[WIDTH];
+    unsigned char room[256];
+    size_t nbytes;
+    td__id_table_own(t, even, NULL);
+    td__id_table_own(copy, odd, NULL);
+    for (uint64_t step = 1; step <= 4; step++)
+        for (int64_t id = 0; id < VOCAB; id++) {
+            if (id % 5 >= (int64_t)step)
+                continue;
+            pull_one(t, id, true, a);
+            push_one(t, id, step);
+            push_one(copy, id, step);
+        }
+    CHECK_EQ_INT(td__id_table_look(copy).rows, td__id_table_look(t).rows);
+    CHECK(td__id_table_look(copy).waiting > 0 && td__id_table_look(copy).rows > 0, "nothing rare");
+    check_same(t, copy, "a copy");
+
+    for (size_t place = 0;;) {
+        CHECK_OK(td__id_table_give(copy, odd, NULL, &place, room, sizeof room, &nbytes));
+        if (!nbytes)
+            break;
+        CHECK_OK(td__id_table_put(third, room, nbytes));
+        CHECK_EQ_INT(td__id_table_put(third, room, nbytes - 1), TD_EPROTO);
+    }
+    CHECK_OK(td__id_table_keep(t, odd, NULL));
+    for (int64_t id = 1; id < VOCAB; id += 2) {
+        for (int n = 0; n < 3; n++) {
+            pull_one(t, id, true, a);
+            pull_one(third, id, true, b);
+            check_equal(a, b, "given", id);
+            push_one(t, id, 9);
+            push_one(third, id, 9);
+        }
+    }
+    CHECK_EQ_INT(td__id_table_look(third).rows, VOCAB / 2);
+    td__id_table_destroy(t);
+    td__id_table_destroy(copy);
+    td__id_table_destroy(third);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +293,7 @@ int main(void)
         cmocka_unit_test(filters),
         cmocka_unit_test(a_table_larger_than_its_memory),
         cmocka_unit_test(files_by_delta),
+        cmocka_unit_test(copies),
         cmocka_unit_test(bad_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,6 +259,7 @@ static td_status find_blocks(td__cuda_gpu *d)
         [TD__CUDA_MOMENTS] = "blocks_moments",
         [TD__CUDA_SQUARES] = "blocks_squares",
         [TD__CUDA_COPIES] = "blocks_copies",
+        [TD__CUDA_FILL] = "blocks_fill",
         [TD__CUDA_SQUARE_CHUNKS] = "blocks_square_chunks",
 #define TD_UPDATE(NAME, kernel) [TD__CUDA_UPDATE + TD_UPDATE_##NAME] = "blocks_" #kernel,
 #include "device/updates.def"

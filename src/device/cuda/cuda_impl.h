@@ -18,6 +18,7 @@ typedef enum td__cuda_block_kernel {
     TD__CUDA_SQUARES,
     TD__CUDA_SQUARE_CHUNKS,
     TD__CUDA_COPIES,
+    TD__CUDA_FILL,
     TD__CUDA_UPDATE, /* and TD_UPDATE_COUNT of them */
     TD__CUDA_BLOCK_KERNELS = TD__CUDA_UPDATE + TD_UPDATE_COUNT
 } td__cuda_block_kernel;
@@ -56,6 +57,7 @@ void td__cuda_copy(td_stream *s, void *to, const void *from, size_t nbytes);
 void td__cuda_record(td_stream *s, td_event *e);
 void td__cuda_wait(td_stream *s, const td_event *e);
 bool td__cuda_done(const td_event *e, td__deadline until);
+/* cuda_tape.c */
 TD_NODISCARD td_status td__cuda_tape_begin(td_stream *s);
 TD_NODISCARD td_status td__cuda_tape_end(td_stream *s, void **tape);
 void td__cuda_tape_play(td_stream *s, void *tape);

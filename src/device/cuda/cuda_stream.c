@@ -1,4 +1,4 @@
-/* cuda_stream.c -- streams of a GPU: launches, copies, events, and graphs as tapes. */
+/* cuda_stream.c -- streams of a GPU: launches, copies, events. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sched.h>
 
@@ -142,38 +142,4 @@ bool td__cuda_done(const td_event *e, td__deadline until)
         if (i % 16 == 0)
             sched_yield();
     }
-}
-
-/* ---- Tapes ----------------------------------------------------------------------------------- */
-
-td_status td__cuda_tape_begin(td_stream *s)
-{
-    td__cuda_enter(s->device);
-    return td__cuda_status(
-        td__cu.cuStreamBeginCapture_v2(of(s)->stream, CU_STREAM_CAPTURE_MODE_RELAXED),
-        "recording a graph");
-}
-
-td_status td__cuda_tape_end(td_stream *s, void **tape)
-{
-    CUgraph graph = NULL;
-    CUgraphExec exec = NULL;
-    td__cuda_enter(s->device);
-    TD_TRY(td__cuda_status(td__cu.cuStreamEndCapture(of(s)->stream, &graph), "recording a graph"));
-    td_status st = td__cuda_status(td__cu.cuGraphInstantiateWithFlags(&exec, graph, 0), "a graph");
-    td__cu.cuGraphDestroy(graph);
-    *tape = exec;
-    return st;
-}
-
-void td__cuda_tape_play(td_stream *s, void *tape)
-{
-    td__cuda_enter(s->device);
-    td__cuda_check(s, td__cu.cuGraphLaunch(tape, of(s)->stream), "a graph");
-}
-
-void td__cuda_tape_destroy(td_stream *s, void *tape)
-{
-    td__cuda_enter(s->device);
-    td__cu.cuGraphExecDestroy(tape);
 }

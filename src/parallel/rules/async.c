@@ -34,7 +34,7 @@ uint64_t td__async_exchanges(const td__sync_config *c, const td__async_part *p)
 void td__async_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
     (void)c;
-    out->own_params = true;
+    out->own_params = out->own_data = true;
     out->apart = w->ranks > 1;
 }
 

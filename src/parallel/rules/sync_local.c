@@ -25,7 +25,7 @@ void td__sync_local_traits(const td__sync_config *c, const td__sync_world *w, td
 {
     (void)c;
     (void)w;
-    out->own_params = true;
+    out->own_params = out->own_data = true;
 }
 
 /* The mean, the centre and the momentum. */

@@ -56,7 +56,7 @@ static td_status check_params(const td__sync_config *c, const td_params *ps)
 static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
     (void)w;
-    out->own_params = c->plugin && c->plugin->params;
+    out->own_params = out->own_data = c->plugin && c->plugin->params;
 }
 
 static td_status create(td__sync *s)

@@ -125,7 +125,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 {
     (void)c;
     (void)w;
-    out->own_params = true;
+    out->own_params = out->own_data = true;
 }
 
 static size_t exchange_nbytes(const td__sync_sizes *z)

@@ -86,7 +86,8 @@ struct td__cluster_group {
     bool unsaved;                 /* output of a member could not be fetched */
     td__publication *publication; /* of its results, which EXITED waits for; NULL: none */
     td__timer metrics;
-    uint64_t metrics_nbytes; /* that were told */
+    uint64_t metrics_nbytes;  /* that were told */
+    uint64_t metrics_brought; /* from where members write, if it is not the job's directory */
 };
 
 enum { TD__LANES = TD_CALL_FORGET + 1, TD__LANE_WORKERS = 16 };

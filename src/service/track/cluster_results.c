@@ -1,22 +1,29 @@
 /* cluster_results.c -- trackers whose members write into the job's directory, which the service
  * sees: its metrics are followed while the group runs, and when it has succeeded its results are
  * published before EXITED says so. Publishing has threads of its own: sending may take long, and
- * other groups are looked at meanwhile. */
+ * other groups are looked at meanwhile.
+ *
+ * Where members write into another directory that the service sees too (slurm.dir), what programs
+ * leave there is copied: metrics while they run, artifacts at the end. Job files do without: they
+ * run under `tandem attend`, which brings it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/file_below.h"
+#include "base/log.h"
 #include "rpc/work.h"
 #include "service/track/artifact_list.h"
 #include "service/track/cluster_impl.h"
 #include "service/track/results.h"
 
-enum { PATH = 4300, AT_ONCE = 2, METRICS_MS = 1000, STOPPED = 143 };
+enum { PATH = 4300, PIECE = 64 << 10, AT_ONCE = 2, METRICS_MS = 1000, STOPPED = 143 };
 
 struct td__publication {
     td__work work;
@@ -31,7 +38,59 @@ struct td__publication {
     td__publication *next;
 };
 
+/* "TEXT/artifacts" of the environment, without the last part; the job's directory without it. */
+static bool writes_elsewhere(const td__group *g, char dir[PATH])
+{
+    static const char LAST[] = "/artifacts";
+    const char *artifacts = td__results_env(g->env, "TANDEM_ARTIFACTS_DIR");
+    size_t n = artifacts ? strlen(artifacts) : 0, last = sizeof LAST - 1;
+    bool known = n > last && n < PATH && strcmp(artifacts + n - last, LAST) == 0;
+
+    snprintf(dir, PATH, "%.*s", known ? (int)(n - last) : PATH, known ? artifacts : g->dir);
+    return strcmp(dir, g->dir) != 0;
+}
+
 /* ---- metrics ---- */
+
+/* What has come since the last time; all of it at first, or where the file has been made anew. */
+static td_status copy_metrics(td__cluster_group *g, int fd, uint64_t nbytes, const char *to)
+{
+    char piece[PIECE];
+
+    if (!g->metrics_brought || nbytes < g->metrics_brought) {
+        TD_TRY(td__file_copy_fd(fd, "metrics.jsonl", to, NULL));
+        g->metrics_brought = nbytes;
+        return TD_OK;
+    }
+    int out = td__file_open_plain(to, O_WRONLY | O_APPEND, 0600);
+    ssize_t n = 1;
+    while (out >= 0 && n > 0 && g->metrics_brought < nbytes) {
+        n = pread(fd, piece, sizeof piece, (off_t)g->metrics_brought);
+        if (n > 0)
+            n = write(out, piece, (size_t)n);
+        g->metrics_brought += n > 0 ? (uint64_t)n : 0;
+    }
+    if (out >= 0)
+        close(out);
+    return out >= 0 && n > 0 ? TD_OK : TD_FAIL(TD_EIO, "%s: %s", to, strerror(errno));
+}
+
+static void bring_metrics(td__cluster_group *g)
+{
+    char there[PATH], to[PATH];
+    struct stat info;
+
+    if (!writes_elsewhere(&g->l->g, there))
+        return;
+    int fd = td__file_open_below(there, "metrics.jsonl", O_RDONLY, 0);
+    if (fd < 0)
+        return;
+    snprintf(to, sizeof to, "%.4200s/metrics.jsonl", g->l->g.dir);
+    if (!fstat(fd, &info) && (uint64_t)info.st_size != g->metrics_brought &&
+        copy_metrics(g, fd, (uint64_t)info.st_size, to))
+        TD_LOG(WARN, SERVICE, "%s: %s", g->l->g.token, td_last_error());
+    close(fd);
+}
 
 static void on_metrics_due(void *arg)
 {
@@ -47,6 +106,7 @@ void td__cluster_metrics_look(td__cluster_group *g)
 
     if (!g->c->ops->shared_dir || g->c->closing)
         return;
+    bring_metrics(g);
     for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
         snprintf(path, sizeof path, "%.4200s/%s", g->l->g.dir, NAMES[i]);
         if (lstat(path, &info) == 0 && S_ISREG(info.st_mode))
@@ -85,17 +145,46 @@ static void sending(void *arg, td__remote *r)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Files that are listed, from one directory into another below `dir`, which may have links. */
+static td_status bring_artifacts(const char *from, const char *list, const char *dir)
+{
+    char temporary[PATH], to[PATH];
+    td__artifact_line line;
+    td__file_map m;
+    td_status st = TD_OK;
+
+    snprintf(temporary, sizeof temporary, "%.4200s.brought", list);
+    TD_TRY(td__file_map_copy(&m, list));
+    for (size_t at = 0;
+         !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
+        int fd = td__file_open_below(from, line.name, O_RDONLY, 0);
+        st = fd < 0 ? TD_FAIL(TD_EIO, "%s: %s", line.name, strerror(errno))
+                    : td__file_copy_fd(fd, line.name, temporary, NULL);
+        if (fd >= 0)
+            close(fd);
+        snprintf(to, sizeof to, "artifacts/%s", line.name);
+        int error = st ? 0 : td__file_place_below(dir, to, temporary);
+        if (error)
+            st = TD_FAIL(TD_EIO, "%s/%s: %s", dir, to, strerror(error));
+    }
+    td__file_map_close(&m);
+    if (st)
+        unlink(temporary);
+    return st;
+}
+
 /* Members write into the job's directory, and may make anything of it a link: the list is made
  * beside that directory, and goes into it without following one. */
 static td_status publish(td__publication *p)
 {
     const td__group *g = &p->l->g;
-    char run[PATH], artifacts[PATH], list[PATH], name[TD__TOKEN + 32];
+    char run[PATH], there[PATH], artifacts[PATH], list[PATH], name[TD__TOKEN + 32];
+    bool elsewhere = writes_elsewhere(g, there);
 
     snprintf(list, sizeof list, "%.4100s.list-%.80s", g->dir, g->token);
     snprintf(name, sizeof name, "attempts/%s/" TD__ARTIFACT_LIST, g->token);
     snprintf(run, sizeof run, "%.4200s/run", g->dir);
-    snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", g->dir);
+    snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", there);
     unlink(list);
     td_status st = td__results_publish(&(td__results){.run = g->spec->job_file[0] ? run : NULL,
                                                       .artifacts = artifacts,
@@ -105,6 +194,8 @@ static td_status publish(td__publication *p)
                                                       .left_out = &p->left_out,
                                                       .sending = sending,
                                                       .arg = p});
+    if (!st && elsewhere && access(list, F_OK) == 0)
+        st = bring_artifacts(artifacts, list, g->dir);
     int error = !st && access(list, F_OK) == 0 ? td__file_place_below(g->dir, name, list) : 0;
     if (error)
         st = TD_FAIL(TD_EIO, "%s/%s: %s", g->dir, name, strerror(error));
@@ -154,7 +245,10 @@ bool td__cluster_publish(td__cluster_group *g)
 {
     td__cluster *c = g->c;
 
-    if (!c->ops->shared_dir || g->exit_status != 0)
+    char there[PATH];
+
+    if (!c->ops->shared_dir || g->exit_status != 0 ||
+        (g->l->g.spec->job_file[0] && writes_elsewhere(&g->l->g, there)))
         return false;
     td__publication *p = td__calloc(1, sizeof *p);
     if (!p || td__launch_copy(&g->l->g, &p->l) ||

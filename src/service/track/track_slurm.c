@@ -75,6 +75,13 @@ static void group_dir(const slurm *s, const td__launch *l, char out[PATH])
     snprintf(out, PATH, "%s/%s", base && base[0] ? base : l->g.dir, l->g.token);
 }
 
+static void place_of(const td__service_config *c, const char *token, char *out, size_t nbytes)
+{
+    out[0] = '\0';
+    if (c->slurm_dir && c->slurm_dir[0])
+        snprintf(out, nbytes, "%s/%s", c->slurm_dir, token);
+}
+
 /* All jobs of this user, the service's. */
 static td_status list_jobs(void *system, td__text *out)
 {
@@ -135,15 +142,16 @@ static void batch_script(const slurm *s, const td__launch *l, const char *dir, t
         td__text_printf(out, "#SBATCH --account=%s\n", s->config->slurm_account);
     td__text_add(out, "#SBATCH --no-requeue\n#SBATCH --output=/dev/null\ncd ");
     td__shell_quote(out, dir);
-    td__text_add(out, " || exit 1\n"
-                      "exec 2>batch.log\n"
-                      "srun sh -c 'echo $SLURM_PROCID $(hostname)' >hosts || exit 1\n"
-                      "while read -r m host; do\n"
-                      "    sed -i \"s/@HOST-$m@/$host/g\" member-*.sh\n"
-                      "done <hosts\n"
-                      "mkdir -p rendezvous && export TANDEM_RENDEZVOUS=\"$PWD/rendezvous\"\n"
-                      "srun --kill-on-bad-exit=0 --input=none sh -c 'dir=$1; shift; "
-                      "exec sh \"$dir/task.sh\" $SLURM_PROCID \"$@\"' sh ");
+    td__text_add(out,
+                 " || exit 1\n"
+                 "exec 2>batch.log\n"
+                 "srun sh -c 'echo $SLURM_PROCID $(hostname)' >hosts || exit 1\n"
+                 "while read -r m host; do\n"
+                 "    sed -i \"s/@HOST-$m@/$host/g\" member-*.sh\n"
+                 "done <hosts\n"
+                 "mkdir -p artifacts rendezvous && export TANDEM_RENDEZVOUS=\"$PWD/rendezvous\"\n"
+                 "srun --kill-on-bad-exit=0 --input=none sh -c 'dir=$1; shift; "
+                 "exec sh \"$dir/task.sh\" $SLURM_PROCID \"$@\"' sh ");
     td__shell_quote(out, dir);
     for (int i = 0; l->g.command[i]; i++) {
         td__text_add(out, " ");
@@ -372,4 +380,4 @@ static const td__cluster_ops OPS = {.open = open_slurm,
 
 extern const td__tracker_ops td__tracker_slurm;
 TD_CLUSTER_TRACKER(slurm, "slurm", "batch jobs of Slurm", OPS, .own_capacity = true,
-                   .shares_dir = true, .leaves_files = true);
+                   .shares_dir = true, .place = place_of, .leaves_files = true);

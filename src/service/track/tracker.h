@@ -112,12 +112,13 @@ typedef struct td__tracker_ops {
     const char *help;  /* one line */
     bool sees_steps;   /* restarts.step_deadline_s is kept */
     bool sees_data;    /* td__group.data, at the same path */
-    bool shares_dir;   /* members write into the job's directory itself */
+    bool shares_dir;   /* members write into the job's directory itself, unless place() names
+                          another */
     bool own_capacity; /* its system knows how much there is, and lets jobs wait */
     bool leaves;       /* something of an attempt stays after its end, until forget() */
     bool leaves_files; /* among it the directory in which members have run: it goes with the job */
     TD_NODISCARD td_status (*create)(const td__tracker_config *c, td__tracker **out);
-    /* The job's directory as members of this attempt see it; NULL: by the path it has here. */
+    /* The job's directory as members of this attempt see it; NULL, "": by the path it has here. */
     void (*place)(const td__service_config *c, const char *token, char *out, size_t nbytes);
     /* All members or none. Answers by events. */
     void (*start)(td__tracker *t, const td__group *g);

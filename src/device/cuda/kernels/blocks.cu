@@ -209,3 +209,20 @@ TD_KERNEL(blocks_copies, td__blocks_copies)
             copy_as<unsigned char>(p);
     }
 }
+
+/* ---- Filling --------------------------------------------------------------------------------- */
+
+/* Sixteen bytes a thread; of the last, and where memory does not begin so, one by one. */
+TD_KERNEL(blocks_fill, td__blocks_fill)
+{
+    bool whole = (unsigned long long)a.to % sizeof(uint4) == 0;
+    uint4 words = {a.word, a.word, a.word, a.word};
+    for (long long at = td__thread() * 16; at < a.n; at += td__threads() * 16) {
+        if (whole && at + 16 <= a.n) {
+            *(uint4 *)(a.to + at) = words;
+            continue;
+        }
+        for (long long i = at; i < at + 16 && i < a.n; i++)
+            a.to[i] = (unsigned char)(a.word >> (8 * (i % 4)));
+    }
+}

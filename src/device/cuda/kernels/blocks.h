@@ -23,6 +23,13 @@ typedef struct td__blocks_scale {
     long long n;
 } td__blocks_scale;
 
+/* n bytes, which repeat the four of `word`. */
+typedef struct td__blocks_fill {
+    unsigned char *to;
+    long long n;
+    unsigned word;
+} td__blocks_fill;
+
 /* The numbers of td__optim_hyper and td__optim_slice (device/kernels/kernels.h). */
 typedef struct td__blocks_update {
     float scale, clip, lr, l2, shrink, beta1c, beta2, beta2c, eps, root, unbias, momentum, undamped;
