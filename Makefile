@@ -128,7 +128,7 @@ image: all ## build/tandem-image.tar: an OCI image that runs the service (docs/s
 gpu-bundle: ## build-gpu/: tests and benchmarks to run on a machine with a GPU (docs/gpu.md)
 	@cmake -S . -B $(BUILD)-bundle $(cmake_args) -DTD_CUDA=ON -DTD_ONEDNN=OFF >/dev/null
 	@ninja -C $(BUILD)-bundle -j$(JOBS) tandem_cmd test_device test_block_cache \
-	    test_op_backends test_golden_train bench_gpu
+	    test_op_backends test_golden_train test_nccl bench_gpu
 	@tools/gpu-bundle $(BUILD)-bundle build-gpu
 
 clean: ## remove all build folders

@@ -96,6 +96,7 @@ if(td_cuda)
   if(CMAKE_CXX_COMPILER)
     enable_language(CXX)
     file(GLOB td_emulator CONFIGURE_DEPENDS tests/emulator/*.cpp)
+    list(FILTER td_emulator EXCLUDE REGEX "/nccl\\.cpp$")
     set_source_files_properties(${td_cuda_kernels} PROPERTIES LANGUAGE CXX
       COMPILE_OPTIONS "-xc++;-include;${CMAKE_SOURCE_DIR}/tests/emulator/device.h"
       OBJECT_DEPENDS "${CMAKE_SOURCE_DIR}/tests/emulator/device.h")
@@ -109,5 +110,14 @@ if(td_cuda)
     target_compile_options(td_emulated_cuda PRIVATE -g -O2 -ffp-contract=off -Wall -Wextra
       -Wno-unused-function -Wno-unknown-pragmas
       -fno-strict-aliasing $<$<BOOL:${TD_WERROR}>:-Werror>)
+    # That for NCCL.
+    add_library(td_emulated_nccl MODULE tests/emulator/nccl.cpp)
+    set_target_properties(td_emulated_nccl PROPERTIES OUTPUT_NAME emulated_nccl PREFIX lib
+      CXX_STANDARD 17 CXX_VISIBILITY_PRESET hidden
+      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    target_link_libraries(td_emulated_nccl PRIVATE Threads::Threads)
+    target_compile_options(td_emulated_nccl PRIVATE -g -O2 -Wall -Wextra
+      $<$<BOOL:${TD_WERROR}>:-Werror>)
+    add_dependencies(td_emulated_cuda td_emulated_nccl)
   endif()
 endif()

@@ -12,7 +12,8 @@ mkdir -p "$logs"
 if [ -z "${TANDEM_CUDA_LIBS:-}" ]; then
     found=$(python3 -c 'import nvidia, os
 print(":".join(d for p in nvidia.__path__ for d, _, names in os.walk(p)
-    if any(n.startswith(("libcublasLt.so.1", "libcudnn.so.9")) for n in names)))' 2>/dev/null)
+    if any(n.startswith(("libcublasLt.so.1", "libcudnn.so.9", "libnccl.so.2"))
+        for n in names)))' 2>/dev/null)
     [ -z "$found" ] || export TANDEM_CUDA_LIBS=$found
 fi
 only= peer=1 profile=0 rest=()

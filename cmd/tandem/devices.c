@@ -6,8 +6,19 @@
 
 #include "backend/cpu/engine_onednn.h"
 #include "base/cpu.h"
+#include "coll/nccl/library.h"
 #include "command.h"
 #include "graph/backend_auto.h"
+
+static void print_nccl(void)
+{
+    const td__nccl_api *nccl;
+    if (td__nccl_load(&nccl))
+        printf("NCCL missing (GPUs of several hosts exchange through memory of the host)\n");
+    else
+        printf("NCCL %d.%d.%d\n", nccl->version / 10000, nccl->version / 100 % 100,
+               nccl->version % 100);
+}
 
 static void print_gpus(const char *backend, const td__gpus *gpus)
 {
@@ -26,7 +37,8 @@ static void print_gpus(const char *backend, const td__gpus *gpus)
     }
     if (gpus->libraries) {
         gpus->libraries(text, sizeof text);
-        printf("%-5s libraries: %s\n", backend, text);
+        printf("%-5s libraries: %s, ", backend, text);
+        print_nccl();
     }
 }
 

@@ -46,6 +46,15 @@ static td_status read_past(const char *dir, bool same, bool report, td__run_past
     return TD_OK;
 }
 
+/* What can be done where the schedule's end is the run's, and that is to be another one. */
+static const char *remedy(const char *what)
+{
+    bool length = !strncmp(what, "train.epochs ", 13) || !strncmp(what, "train.steps ", 12);
+    return length ? ", and its learning rate ends with the run (train.schedule); to go on from its "
+                    "weights, begin a new run: --set model.from="
+                  : "";
+}
+
 td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *past)
 {
     char path[TD__PATH], what[512];
@@ -55,7 +64,8 @@ td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *
     TD_TRY(td__run_dir_path(dir, "job.yaml", path));
     TD_TRY(td__job_load(path, NULL, 0, &old));
     if (td__job_differs(old, job, what, sizeof what))
-        st = TD_FAIL(TD_EINVAL, "cannot resume %s: the job differs in %s", dir, what);
+        st = TD_FAIL(TD_EINVAL, "cannot resume %s: the job differs in %s%s%s", dir, what,
+                     remedy(what), *remedy(what) ? dir : "");
     else
         st = read_past(dir, same_length(td__job_train(old), td__job_train(job)),
                        td__job_log_opts(job)->report, past);

@@ -25,7 +25,7 @@
     X(AGENT, "TANDEM_AGENT", "socket of the agent that started this process")               \
     X(PROC, "TANDEM_PROC", "number of this process among those of its launch")              \
     X(RESUME, "TANDEM_RESUME", "run to continue with; set where ranks are started again")   \
-    X(ENGINE, "TANDEM_ENGINE", "who carries out collectives: native, mpi")                  \
+    X(ENGINE, "TANDEM_ENGINE", "who carries out collectives: native, mpi, nccl")            \
     X(NCCL, "TANDEM_NCCL", "library to load instead of libnccl.so.2; none: do without")     \
     X(TRANSPORT, "TANDEM_TRANSPORT", "how bytes move between ranks: shm, tcp")              \
     X(ALGO, "TANDEM_ALGO", "algorithm of collectives that name none")                       \

@@ -50,3 +50,25 @@ td_status td__module_open(const char *file, const char *entry, void **out)
     *out = dlsym(handle, entry);
     return *out ? TD_OK : TD_FAIL(TD_ENOTSUP, "%s has no function %s", path, entry);
 }
+
+void *td__module_cuda(const char *const *names, int n)
+{
+    const char *folders = td__env_get(TD_ENV_CUDA_LIBS);
+    char path[1024];
+    void *library = NULL;
+    if (folders && strcmp(folders, "none") == 0)
+        return NULL;
+    for (const char *at = folders; at && !library;
+         at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL)
+        for (int i = 0; i < n && !library; i++) {
+            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(at, ":"), at, names[i]);
+            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+    for (int i = 0; i < n && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < n && !library; i++) {
+        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", names[i]);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return library;
+}

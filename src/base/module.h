@@ -11,4 +11,8 @@
  * unloaded: what such libraries start does not survive that. TD_ENOTSUP: there is none. */
 TD_NODISCARD td_status td__module_open(const char *file, const char *entry, void **out);
 
+/* Load a library of CUDA, the first of n names that is in a folder of TANDEM_CUDA_LIBS, on the
+ * loader's path or in /usr/local/cuda. NULL: there is none, or TANDEM_CUDA_LIBS is "none". */
+void *td__module_cuda(const char *const *names, int n);
+
 #endif

@@ -312,8 +312,9 @@ td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm 
         o.engine = td__env_get(TD_ENV_ENGINE);
     if (!o.transport)
         o.transport = td__env_get(TD_ENV_TRANSPORT);
-    if (o.engine && strcmp(o.engine, "native") != 0 && strcmp(o.engine, "mpi") != 0)
-        return TD_FAIL(TD_EINVAL, "unknown engine \"%s\"; known: native, mpi", o.engine);
+    if (o.engine && strcmp(o.engine, "native") != 0 && strcmp(o.engine, "mpi") != 0 &&
+        strcmp(o.engine, "nccl") != 0) /* native, and NCCL for memory of GPUs (nccl/nccl.h) */
+        return TD_FAIL(TD_EINVAL, "unknown engine \"%s\"; known: native, mpi, nccl", o.engine);
     if (o.transport && strcmp(o.transport, "shm") != 0 && strcmp(o.transport, "tcp") != 0)
         return TD_FAIL(TD_EINVAL, "unknown transport \"%s\"; known: shm, tcp", o.transport);
     bool asked = o.engine && !strcmp(o.engine, "mpi");

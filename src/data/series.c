@@ -110,6 +110,9 @@ static td_status set_up(series *s)
     if (s->o.window < 1 || s->o.horizon < 0 || stride < 1)
         return TD_FAIL(TD_EINVAL, "windows of %" PRId64 " rows, %" PRId64 " ahead", s->o.window,
                        s->o.horizon);
+    if (reach >= rows && s->o.beyond)
+        return TD_FAIL(TD_EINVAL, "%" PRId64 " rows are too few for a window of %" PRId64, rows,
+                       s->o.window);
     if (reach >= rows)
         return TD_FAIL(TD_EINVAL,
                        "%" PRId64 " rows are too few for a window of %" PRId64

@@ -105,6 +105,13 @@ void *td__device_local(const td_device *d, const void *at)
     return d->ops->local(d, at);
 }
 
+td_status td__device_processor(const td_device *d, unsigned char out[16])
+{
+    memset(out, 0, 16);
+    return d->ops->processor ? d->ops->processor(d, out)
+                             : TD_FAIL(TD_ENOTSUP, "device %s has no number", d->ops->name);
+}
+
 td_stream *td__device_stream(td_device *d)
 {
     return d->stream;

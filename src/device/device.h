@@ -42,6 +42,8 @@ const char *td__device_name(const td_device *d);
 bool td__device_host_reads(const td_device *d);
 /* An address of the device's memory as its own kernels use it; another address as it is. */
 void *td__device_local(const td_device *d, const void *at);
+/* The processor's own number, which all processes see alike. TD_ENOTSUP: it has none. */
+TD_NODISCARD td_status td__device_processor(const td_device *d, unsigned char out[16]);
 /* A stream of the device's own, for work that no other stream is there for. */
 td_stream *td__device_stream(td_device *d);
 
@@ -115,6 +117,8 @@ void td__mem_map_drop(td__mapping *m);
 
 TD_NODISCARD td_status td__stream_create(td_device *d, td_stream **out);
 void td__stream_destroy(td_stream *s); /* after its work is done; NULL is allowed */
+/* The stream as libraries of its processor know it: a CUstream; NULL: it is none of those. */
+void *td__stream_native(const td_stream *s);
 
 /* Carry out fn(args) in the floating-point mode of the calling thread. nbytes > 0: args are copied
  * (at most TD__LAUNCH_ARGS); 0: they stay valid until it is done. On a GPU fn is called at once and

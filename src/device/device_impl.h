@@ -44,6 +44,9 @@ typedef struct td_device_ops {
     /* (optional) Memory of other processes on the same processor; kinds PEER and OPENED. */
     td_status (*handle)(const td_mem *m, td__mem_ticket *out);
     td_status (*open_peer)(td_mem *m, const td__mem_ticket *t);
+    /* (optional) The processor's number; what libraries call a stream. */
+    td_status (*processor)(const td_device *d, unsigned char out[16]);
+    void *(*native)(const td_stream *s);
     /* (optional) Points in streams with times: n of them, each by its number. */
     td_status (*timer)(td_device *d, int n, void **out);
     void (*timer_destroy)(td_device *d, int n, void *timer);

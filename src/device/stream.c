@@ -167,6 +167,11 @@ void td__stream_drain(td_stream *s)
                         s->device->ops->name);
 }
 
+void *td__stream_native(const td_stream *s)
+{
+    return s->device->ops->native ? s->device->ops->native(s) : NULL;
+}
+
 /* ---- Times ----------------------------------------------------------------------------------- */
 
 struct td__timer {

@@ -150,8 +150,8 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td__ten
     if (!o->no_rewrites)
         TD_TRY(apply(g, td__rewrite_elementwise));
     TD_TRY(apply(g, td__rewrite_prune));
-    if (!o->no_rewrites && backend->ops->wants_one_pass && !phased)
-        TD_TRY(apply(g, td__rewrite_classifier));
+    if (!o->no_rewrites && backend->ops->wants_one_pass)
+        TD_TRY(apply(g, phased ? td__rewrite_classifier_parts : td__rewrite_classifier));
     if (cut && cut->sequence && cut->ranks > 1) {
         TD_TRY(apply(g, td__rewrite_scatter));
         TD_TRY(apply(g, td__rewrite_regather));

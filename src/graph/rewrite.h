@@ -53,6 +53,7 @@ td__rewrite_fn td__rewrite_epilogue;  /* activations and residual sums into the 
 td__rewrite_fn td__rewrite_joined;    /* attention over q, k and v as one product made them */
 td__rewrite_fn td__rewrite_one_pass;  /* neighbours over the same memory into one node */
 td__rewrite_fn td__rewrite_classifier; /* logits and their cross entropy, some rows at a time */
+td__rewrite_fn td__rewrite_classifier_parts; /* their products alone: the same bits */
 td__rewrite_fn td__rewrite_unsplit;   /* sums of slices' gradients into concatenations */
 td__rewrite_fn td__rewrite_nhwc;      /* image chains in NHWC, reorders at their borders */
 td__rewrite_fn td__rewrite_elementwise; /* chains of elementwise operators into one */

@@ -14,14 +14,17 @@ extern char **environ;
 
 typedef td__worker worker;
 
-/* An elastic process has no rank of its own (nor may it inherit one): it asks its agent. */
+/* An elastic process has no rank of its own (nor may it inherit one): it asks its agent. Its number
+ * among those of this host, which its successor gets, says which of several GPUs it takes. */
 static void add_env(const td__workers *w, const worker *k, td__texts *t)
 {
     const td__agent_spec *s = w->s;
-    if (w->plan)
+    if (w->plan) {
         td__rank_env(w->plan, td__worker_rank(w, k), t);
-    else
+    } else {
         td__texts_add(t, "%s=", td__env_name(TD_ENV_RANK));
+        td__texts_add(t, "%s=%d", td__env_name(TD_ENV_LOCAL_RANK), k->slot);
+    }
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_AGENT), w->socket);
     td__texts_add(t, "%s=%u", td__env_name(TD_ENV_PROC), k->proc);
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_SECRET_FILE), s->secret_file);

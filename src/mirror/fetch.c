@@ -17,6 +17,7 @@
 #include "checkpoint/names.h"
 #include "mirror/mirror.h"
 #include "mirror/shards.h"
+#include "mirror/tables.h"
 #include "remote/remote.h"
 #include "remote/url.h"
 #include "run/run_dir.h"
@@ -190,6 +191,47 @@ done:
     return st;
 }
 
+static td_status make_folder(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return TD_FAIL(TD_EIO, "%s: cannot be created: %s", path, strerror(errno));
+    return TD_OK;
+}
+
+/* Files of tables, if the checkpoint has some, to where the run has them. */
+static td_status fetch_tables(const fetch *f, const char *name)
+{
+    char place[TD__PATH], url[TD__URL_BYTES], folder[TD__PATH], path[TD__PATH];
+    json_t *files = NULL, *file;
+    td__text text = {0};
+    const char *key;
+
+    snprintf(place, sizeof place, "%s/" TD__TABLES_FILE, name);
+    td_status st = get(f, place, &text);
+    if (!st)
+        st = td__tables_parse(text.data, text.used, name, &files);
+    else if (st == TD_EINVAL || td__remote_absent(f->remote))
+        st = TD_OK;
+    td__text_fini(&text);
+    if (!st && files)
+        st = td__run_dir_path(f->checkpoints, TD__TABLES_FOLDER, folder);
+    if (!st && files)
+        st = make_folder(folder);
+    json_object_foreach(files, key, file)
+    {
+        snprintf(place, sizeof place, TD__TABLES_FOLDER "/%s",
+                 json_string_value(json_object_get(file, "object")));
+        TD_TRY_OR(st, done, st);
+        TD_TRY_OR(st, done, td__run_dir_path(folder, key, path));
+        TD_TRY_OR(st, done, td__url_join(f->url, place, url));
+        st = td__remote_get_file(f->remote, url, path,
+                                 json_string_value(json_object_get(file, "sha256")), f->until);
+    }
+done:
+    json_decref(files);
+    return st;
+}
+
 /* The checkpoint under another name, then its own. Files that an earlier attempt has fetched are
  * kept: they have the right sha256, or are fetched again. */
 static td_status fetch_checkpoint(const fetch *f, const char *name)
@@ -209,6 +251,7 @@ static td_status fetch_checkpoint(const fetch *f, const char *name)
     }
     root = json_loadb(state.data ? state.data : "", state.used, 0, NULL);
     TD_TRY_OR(st, done, fetch_files(f, name, temp, root));
+    TD_TRY_OR(st, done, fetch_tables(f, name));
     TD_TRY_OR(st, done, put_text(temp, TD__STATE_FILE, state.data, state.used));
     st = td__checkpoint_put(f->checkpoints, temp, name);
 done:
@@ -280,13 +323,6 @@ static td_status fetch_run(fetch *f, const char *dir)
 done:
     td__text_fini(&job);
     return st;
-}
-
-static td_status make_folder(const char *path)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return TD_FAIL(TD_EIO, "%s: cannot be created: %s", path, strerror(errno));
-    return TD_OK;
 }
 
 /* One process at a time fetches into a folder. */

@@ -8,6 +8,7 @@
 #include "checkpoint/names.h"
 #include "mirror/mirror.h"
 #include "mirror/shards.h"
+#include "mirror/tables.h"
 #include "remote/remote.h"
 #include "remote/url.h"
 #include "run/run_dir.h"
@@ -45,10 +46,12 @@ struct td__mirror {
     uint64_t there[TD__MOST_THERE]; /* steps: what a run before has left, then those sent */
     int n_there, n_left;            /* n_left: of those that a run before has left */
     json_t *shards;                 /* while it looks what a run before has left */
-    bool described;                 /* job.yaml is there */
-    bool resuming;                  /* a run before has had checkpoints */
-    td__deadline artifacts;         /* when they are sent again; 0: now */
-    td_status st;                   /* of the last one */
+    json_t *tables;                 /* files of tables that this run has sent: object -> sha256 */
+    bool has_tables;
+    bool described;         /* job.yaml is there */
+    bool resuming;          /* a run before has had checkpoints */
+    td__deadline artifacts; /* when they are sent again; 0: now */
+    td_status st;           /* of the last one */
     char text[1024];
 };
 
@@ -60,6 +63,12 @@ TD_NODISCARD td_status td__mirror_put_whole(td__mirror *m, const char *folder, c
 TD_NODISCARD td_status td__mirror_send(td__mirror *m, const td__parcel *p);
 /* The run's other files. */
 TD_NODISCARD td_status td__mirror_send_artifacts(td__mirror *m);
+
+/* tables.c: what a checkpoint needs of the files in `folder`, and tables.json if that is something;
+ * what no checkpoint but the one of `step` needs goes. */
+TD_NODISCARD td_status td__mirror_put_tables(td__mirror *m, const char *folder, const char *name,
+                                             uint64_t step);
+TD_NODISCARD td_status td__mirror_remove_tables(td__mirror *m, uint64_t step);
 
 /* send_shards.c: the same as td__mirror_put_whole, with what the ranks have sent. */
 TD_NODISCARD td_status td__mirror_put_shards(td__mirror *m, const char *folder,

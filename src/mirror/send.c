@@ -39,31 +39,57 @@ static void remove_folder(const char *path)
 /* ---- on the trainer's thread ---- */
 
 /* Links cost nothing and keep the bytes. */
-static td_status link_files(const char *from, const char *to)
+static td_status link_file(const char *from, const char *to, const char *name)
 {
     char a[TD__PATH], b[TD__PATH];
+    TD_TRY(td__run_dir_path(from, name, a));
+    TD_TRY(td__run_dir_path(to, name, b));
+    return link(a, b) == 0 ? TD_OK
+                           : TD_FAIL(TD_EIO, "%s: cannot be linked: %s", a, strerror(errno));
+}
+
+static td_status link_files(const char *from, const char *to)
+{
     td_status st = TD_OK;
     DIR *d;
 
     remove_folder(to);
     if (mkdir(to, 0777) != 0 || !(d = opendir(from)))
         return TD_FAIL(TD_EIO, "%s: cannot be prepared for upload: %s", from, strerror(errno));
-    for (const struct dirent *e; !st && (e = readdir(d));) {
-        if (e->d_name[0] == '.' || td__run_dir_path(from, e->d_name, a) ||
-            td__run_dir_path(to, e->d_name, b))
-            continue;
-        if (link(a, b) != 0)
-            st = TD_FAIL(TD_EIO, "%s: cannot be linked: %s", a, strerror(errno));
-    }
+    for (const struct dirent *e; !st && (e = readdir(d));)
+        if (e->d_name[0] != '.')
+            st = link_file(from, to, e->d_name);
     closedir(d);
+    return st;
+}
+
+/* What the checkpoint needs of files of tables, to a folder beside it. */
+static td_status link_tables(const td__mirror *m, const char *name, uint64_t step)
+{
+    char from[TD__PATH], to[TD__PATH], beside[TD__STEP_NAME + 16];
+    json_t *needed, *each;
+    size_t i;
+
+    snprintf(beside, sizeof beside, "%s" TD__TABLES_BESIDE, name);
+    TD_TRY(td__run_dir_path(m->spool, beside, to));
+    TD_TRY(td__run_dir_path(m->dir, "checkpoints/" TD__TABLES_FOLDER, from));
+    remove_folder(to);
+    td_status st = td__tables_needed(from, step, &needed);
+    if (!st && json_array_size(needed) && mkdir(to, 0777) != 0)
+        st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", to, strerror(errno));
+    json_array_foreach(needed, i, each) if (!st) st = link_file(from, to, json_string_value(each));
+    json_decref(needed);
     return st;
 }
 
 static void drop(td__mirror *m, td__parcel *p)
 {
-    char folder[TD__PATH];
+    char folder[TD__PATH], beside[TD__STEP_NAME + 16];
 
     if (p->name[0] && !td__run_dir_path(m->spool, p->name, folder))
+        remove_folder(folder);
+    snprintf(beside, sizeof beside, "%s" TD__TABLES_BESIDE, p->name);
+    if (p->name[0] && !td__run_dir_path(m->spool, beside, folder))
         remove_folder(folder);
     td__shard_offer_destroy(p->shards);
     *p = (td__parcel){.name = ""};
@@ -111,6 +137,8 @@ static td_status on_checkpoint(td__observer *o, const td__checkpoint_event *e)
     td_status st = td__run_dir_path(m->spool, name, path);
     if (!st)
         st = link_files(e->path, path);
+    if (!st)
+        st = link_tables(m, name, e->step);
     if (!st)
         enqueue(m, name, e->step);
     m->declined = false;
@@ -252,6 +280,7 @@ static void destroy(td__mirror *m)
 {
     td__shard_offer_destroy(m->offer);
     td__remote_destroy(m->remote);
+    json_decref(m->tables);
     pthread_cond_destroy(&m->more);
     pthread_mutex_destroy(&m->lock);
     td__free(m);

@@ -211,6 +211,7 @@ static td_status remove_remote(td__mirror *m, uint64_t step)
     td__step_name(step, name);
     for (int i = 0; FILES[i]; i++)
         TD_TRY(remove_object(m, name, FILES[i]));
+    TD_TRY(td__mirror_remove_tables(m, step));
     return remove_shards(m, name);
 }
 
@@ -240,6 +241,8 @@ static td_status send_best(td__mirror *m, char best[TD__STEP_NAME])
     if (!td__checkpoint_pointer(checkpoints, TD__BEST_FILE, best) || !td__step_parse(best, &step))
         return TD_OK;
     if (!is_sent(m, step)) {
+        TD_TRY(td__run_dir_path(checkpoints, TD__TABLES_FOLDER, folder));
+        TD_TRY(td__mirror_put_tables(m, folder, best, step));
         TD_TRY(td__run_dir_path(checkpoints, best, folder));
         TD_TRY(td__mirror_put_whole(m, folder, best));
         remember(m, step);
@@ -261,7 +264,7 @@ td_status td__mirror_send_artifacts(td__mirror *m)
 
 td_status td__mirror_send(td__mirror *m, const td__parcel *p)
 {
-    char folder[TD__PATH], best[TD__STEP_NAME];
+    char folder[TD__PATH], best[TD__STEP_NAME], beside[TD__STEP_NAME + 16];
     uint64_t step = 0;
     bool named = td__step_parse(p->name, &step);
 
@@ -271,6 +274,9 @@ td_status td__mirror_send(td__mirror *m, const td__parcel *p)
             look(m, step);
     }
     m->described = true;
+    snprintf(beside, sizeof beside, "%s" TD__TABLES_BESIDE, p->name);
+    TD_TRY(td__run_dir_path(m->spool, beside, folder));
+    TD_TRY(td__mirror_put_tables(m, folder, p->name, step));
     TD_TRY(td__run_dir_path(m->spool, p->name, folder));
     TD_TRY(p->shards ? td__mirror_put_shards(m, folder, p)
                      : td__mirror_put_whole(m, folder, p->name));

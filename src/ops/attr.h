@@ -44,6 +44,8 @@ typedef struct td_attr_linear { /* linear, linear_back_data, linear_back_weight 
     td_dtype out_dtype; /* back_weight: dtype of dw and db; back_data: dtype of dx; linear: of y */
     bool has_bias;      /* linear: in[2] is there; back_weight: db is wanted */
     bool has_residual;  /* linear with a bias: in[3] is added to y; act is NONE */
+    int64_t rows;       /* a product for so many rows at a time, which tells the order of sums; 0:
+                           one for all (rewrites/rewrite_classifier.c) */
 } td_attr_linear;
 
 typedef struct td_attr_conv2d { /* conv2d, conv2d_back_data, conv2d_back_weight */

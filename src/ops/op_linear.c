@@ -250,7 +250,8 @@ static const td_attr_linear PLAIN = {.act = TD_ACT_NONE}, BIAS = {.has_bias = tr
                             GELU = {.act = TD_ACT_GELU, .has_bias = true},
                             GELU_TANH = {.act = TD_ACT_GELU_TANH, .has_bias = true},
                             GELU_TANH_NO_BIAS = {.act = TD_ACT_GELU_TANH},
-                            RESIDUAL = {.has_bias = true, .has_residual = true};
+                            RESIDUAL = {.has_bias = true, .has_residual = true},
+                            PARTS = {.rows = 4};
 
 #define FORWARD(attribute, r, k, n) \
     .n_in = 3, .in = {TD__FLOATS(r, k), TD__FLOATS(n, k), TD__FLOATS(n)}, .attr = &attribute
@@ -281,6 +282,7 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(RELU, 64, 256, 10), BIG}, /* a narrow last layer */
     {FORWARD(BIAS, 128, 128, 128), BIG},
     {FORWARD(BIAS, 1, 784, 100), BIG},
+    {FORWARD_NO_BIAS(PARTS, 10, 7, 6)},
     {ADDED(3, 5, 4)},
     {ADDED(65, 130, 72), BIG},
 };
@@ -304,6 +306,7 @@ static const td_op_sample BACK_DATA_SAMPLES[] = {
     {PAIR(PLAIN, 64, 10, 10, 256)},
     {PAIR(PLAIN, 128, 128, 128, 128)},
     {.n_in = 2, .in = {TD__FLOATS(2, 3, 17), TD__FLOATS(17, 33)}, .attr = &PLAIN},
+    {PAIR(PARTS, 10, 6, 6, 7)},
     {SLOPE(3, 4, 5)},
     {SLOPE(65, 72, 136)},
 };
@@ -316,6 +319,7 @@ static const td_op_sample BACK_WEIGHT_SAMPLES[] = {
     {PAIR(BIAS, 65, 70, 65, 130)},
     {PAIR(PLAIN, 65, 70, 65, 130)},
     {PAIR(BIAS, 64, 10, 64, 256)},
+    {PAIR(PARTS, 10, 6, 10, 7)},
     {PAIR(BIAS, 128, 128, 128, 128)},
     {.n_in = 2, .in = {TD__FLOATS(5, 7, 17), TD__FLOATS(5, 7, 33)}, .attr = &BIAS},
 };

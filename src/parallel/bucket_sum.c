@@ -18,6 +18,8 @@
 #include "base/fail.h"
 #include "base/kernels/blend.h"
 #include "coll/comm.h"
+#include "coll/nccl/nccl.h"
+#include "graph/params.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, CHUNK = 16 << 10 };
@@ -34,7 +36,9 @@ struct td__bucket_sum {
     td__bucket_queue *queue;
     td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
     td__rank_tree tree;
-    float *whole; /* (block, and a little more) registered: the sum of all */
+    float *whole;   /* (block, and a little more) registered: the sum of all */
+    td__nccl *nccl; /* NULL: whole and slots are memory of the host */
+    td_mem gpu[3];  /* else whole, slots and CHUNK zeros */
     /* The tree's. */
     cut *cuts;     /* by bucket */
     size_t stride; /* elements of half a slot */
@@ -87,6 +91,27 @@ void td__bucket_sum_plan(td__planner *w, int k)
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
+static td_status on_gpu(td__bucket_sum *b, int i, size_t floats, float **out)
+{
+    td_device *d = td__params_device(b->o.params);
+    TD_TRY(td__mem_alloc(d, TD_MEM_OWN, floats * sizeof(float), &b->gpu[i]));
+    *out = b->gpu[i].at;
+    return TD_OK;
+}
+
+static td_status open_nccl(td__bucket_sum *b)
+{
+    td_device *d = td__params_device(b->o.params);
+    const char *c = b->o.compressor;
+    float *zeros;
+    /* Where bits do not matter ranks may have devices of several kinds: all of them ask. */
+    if (b->size < 2 ||
+        (c ? strcmp(c, "allreduce") != 0 || !b->o.any_bits : td__device_host_reads(d)))
+        return TD_OK;
+    TD_TRY(td__nccl_open(b->o.comm, d, "gradients", &b->nccl));
+    return b->nccl ? on_gpu(b, 2, CHUNK, &zeros) : TD_OK;
+}
+
 static td_status set_up_tree(td__bucket_sum *b)
 {
     size_t floats;
@@ -100,6 +125,8 @@ static td_status set_up_tree(td__bucket_sum *b)
     }
     if (!td__size_mul(b->stride, 2 * (size_t)b->tree.slots, &floats) || floats > SIZE_MAX / 8)
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", b->stride);
+    if (b->nccl)
+        return on_gpu(b, 1, floats, &b->slots);
     b->slots = td__alloc_block(floats * sizeof *b->slots);
     if (!b->slots)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu floats of the ranks' gradients", floats);
@@ -117,6 +144,7 @@ static td_status set_up_compressor(td__bucket_sum *b)
     o.params = b->o.params;
     o.buckets = b->buckets.at;
     o.n_buckets = b->buckets.n;
+    o.nccl = b->nccl;
     return ops->create(&o, &b->compressor);
 }
 
@@ -135,8 +163,13 @@ static td_status set_up(td__bucket_sum *b)
     if (!td__size_add(td__grad_dense(b->o.blocks), (size_t)b->size * ALIGN, &most))
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large",
                        td__grad_dense(b->o.blocks));
-    TD_TRY(td_comm_alloc(b->o.comm, most * sizeof(float), &whole));
-    b->whole = whole;
+    TD_TRY(open_nccl(b));
+    if (b->nccl) {
+        TD_TRY(on_gpu(b, 0, most, &b->whole));
+    } else {
+        TD_TRY(td_comm_alloc(b->o.comm, most * sizeof(float), &whole));
+        b->whole = whole;
+    }
     TD_TRY(b->o.compressor ? set_up_compressor(b) : set_up_tree(b));
     if (td__grad_sparse_count(b->o.blocks))
         TD_TRY(td__sparse_gather_create(b->o.comm, b->o.blocks, b->tree.slots, &b->sparse));
@@ -174,9 +207,13 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
         b->compressor->ops->destroy(b->compressor);
     td__sparse_gather_destroy(b->sparse);
     td__comm_about(b->o.comm, 0, NULL);
-    if (b->whole)
+    if (b->whole && !b->nccl)
         td_comm_free(b->o.comm, b->whole);
-    td__free_block(b->slots, 2 * (size_t)b->tree.slots * b->stride * sizeof(float));
+    if (!b->nccl)
+        td__free_block(b->slots, 2 * (size_t)b->tree.slots * b->stride * sizeof(float));
+    td__nccl_close(b->nccl);
+    for (int i = 0; i < TD_LEN(b->gpu); i++)
+        td__mem_free(&b->gpu[i]);
     td__rank_tree_fini(&b->tree);
     td__buckets_fini(&b->buckets);
     td__free(b->cuts);
@@ -214,27 +251,59 @@ static float *slot_address(const td__bucket_sum *b, td__rank_slot s, int k)
     return inbox(b, s.slot, k) + (size_t)s.rank * b->cuts[k].slice;
 }
 
-/* The tree's additions, for this rank's slice of bucket k; a chunk at a time, which stays in the
- * cache. */
+/* The tree's additions, for this rank's slice of bucket k; on the host a chunk at a time, which
+ * stays in the cache. */
 static void add_up(const td__bucket_sum *b, int k)
 {
-    size_t slice = b->cuts[k].slice;
-    for (size_t at = 0; at < slice; at += CHUNK)
+    td_stream *on = b->nccl ? td__nccl_stream(b->nccl) : NULL;
+    size_t slice = b->cuts[k].slice, each = on ? slice : CHUNK;
+    for (size_t at = 0; at < slice; at += each)
         for (int i = 0; i < b->tree.n_adds; i++) {
             const td__rank_add *a = &b->tree.adds[i];
             td__blend_op op = {slot_address(b, a->dst, k), slot_address(b, a->src, k), 1, 1};
-            td__grad_blend_ops(NULL, &op, 1, at, slice - at < CHUNK ? slice - at : CHUNK);
+            td__grad_blend_ops(on, &op, 1, at, slice - at < each ? slice - at : each);
         }
+}
+
+/* Slices of partial i to and from all ranks. */
+static td_status swap_slices(td__bucket_sum *b, int i, int k)
+{
+    float *out = outbox(b, i, k), *in = inbox(b, i, k);
+    size_t slice = b->cuts[k].slice, nbytes = slice * sizeof *in;
+    return b->nccl ? td__nccl_swap(b->nccl, out, nbytes, in, nbytes, nbytes)
+                   : td_all_to_all(b->o.comm, out, in, slice, TD_F32, NULL);
+}
+
+static td_status gather(td__bucket_sum *b, const float *in, float *out, size_t count)
+{
+    return b->nccl ? td__nccl_all_gather(b->nccl, in, out, count * sizeof(float))
+                   : td_all_gather(b->o.comm, in, out, count, TD_F32, NULL);
 }
 
 static td_status carry_in_tree(td__bucket_sum *b, int k)
 {
     const cut *c = &b->cuts[k];
     for (int i = 0; i < b->tree.rounds; i++)
-        TD_TRY(td_all_to_all(b->o.comm, outbox(b, i, k), inbox(b, i, k), c->slice, TD_F32, NULL));
+        TD_TRY(swap_slices(b, i, k));
     add_up(b, k);
-    return td_all_gather(b->o.comm, slot_address(b, b->tree.total, k),
-                         b->whole + b->buckets.at[k].begin, c->slice, TD_F32, NULL);
+    return gather(b, slot_address(b, b->tree.total, k), b->whole + b->buckets.at[k].begin,
+                  c->slice);
+}
+
+/* The same on a GPU. */
+static td_status sum_of_two(td__bucket_sum *b, int k)
+{
+    td__bucket at = b->buckets.at[k];
+    float *both = in_slot(b, 0, k), *to = b->whole + at.begin;
+    td_stream *on = td__nccl_stream(b->nccl);
+    td__blend_op op = {both, both + at.count, 1, 1};
+    if (b->tree.n_adds) {
+        td__grad_blended(on, &op, 0, at.count, to);
+    } else {
+        td__stream_copy(on, to, both + (size_t)b->tree.total.rank * at.count,
+                        at.count * sizeof *to);
+    }
+    return td__stream_sync(on);
 }
 
 /* Which of two is added to the other does not matter to a sum. */
@@ -242,7 +311,9 @@ static td_status carry_swapped(td__bucket_sum *b, int k)
 {
     td__bucket at = b->buckets.at[k];
     const float *both = in_slot(b, 0, k);
-    TD_TRY(td_all_gather(b->o.comm, outbox(b, 0, k), in_slot(b, 0, k), at.count, TD_F32, NULL));
+    TD_TRY(gather(b, outbox(b, 0, k), in_slot(b, 0, k), at.count));
+    if (b->nccl)
+        return sum_of_two(b, k);
     unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
     void (*add)(float *, const float *, float, const float *, float, size_t) =
         TD_ISA_PICK(td__cpu_isa(), td__blended);
@@ -320,6 +391,19 @@ static void make_plan(td__bucket_sum *b)
     td__grad_plan(&b->all, true, &b->rest);
 }
 
+static void clear(const td__bucket_sum *b, float *at, size_t count)
+{
+    td_stream *on = td__grad_stream(b->o.blocks);
+    if (!b->nccl) {
+        memset(at, 0, count * sizeof *at);
+        return;
+    }
+    for (size_t k = 0; k < count; k += CHUNK)
+        td__stream_copy(on, at + k, b->gpu[2].at,
+                        (count - k < CHUNK ? count - k : CHUNK) * sizeof *at);
+    td__stream_drain(on);
+}
+
 /* Elements of bucket k to where it leaves from. */
 static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
 {
@@ -342,15 +426,15 @@ static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
     if (b->all.n && b->all.at[0].dense)
         td__grad_publish(on, &b->all.at[0], begin, count, b->whole + begin);
     else
-        memset(b->whole + begin, 0, count * sizeof *b->whole);
+        clear(b, b->whole + begin, count);
 }
 
-/* Bucket k of this rank is final. A chunk at a time, which stays in the cache. */
+/* Bucket k of this rank is final. A chunk at a time, which stays in the cache of a host. */
 static void publish(td__bucket_sum *b, int k)
 {
-    size_t all = b->buckets.at[k].count;
-    for (size_t at = 0; at < all; at += CHUNK)
-        publish_some(b, k, at, all - at < CHUNK ? all - at : CHUNK);
+    size_t all = b->buckets.at[k].count, each = b->nccl ? all : CHUNK;
+    for (size_t at = 0; at < all; at += each)
+        publish_some(b, k, at, all - at < each ? all - at : each);
 }
 
 static bool posts_at_once(const td__bucket_sum *b)

@@ -45,8 +45,12 @@ typedef struct td__bucket_sum_opts {
     int n_own;
     const char *compressor;   /* NULL: the tree */
     td__compressor_opts with; /* of the compressor; comm, params and buckets are filled in */
+    bool any_bits;            /* the plain sum of compressor allreduce may be NCCL's */
     bool inline_;             /* no second thread: buckets are carried when waited for */
 } td__bucket_sum_opts;
+
+/* Where ranks have GPUs of their own and NCCL (coll/nccl/nccl.h), gradients do not leave the memory
+ * of GPUs: NCCL brings the slices and the sums, which are added up there in the same tree. */
 
 /* The calls of the tree that bring bucket k to all ranks. */
 void td__bucket_sum_plan(td__planner *w, int k);

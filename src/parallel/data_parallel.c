@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "coll/comm.h"
+#include "coll/nccl/nccl.h"
 #include "parallel/peers.h"
 #include "parallel/sparse_gather.h"
 
@@ -20,7 +21,9 @@ struct td__dp {
     td__rank_tree tree;
     float *mine;               /* (sets, slots, stride) registered, or of the peers */
     float **slots_of;          /* (size) by rank */
-    td__peers *peers;          /* on a GPU that all share; NULL: slots are the host's */
+    td__peers *peers;          /* on a GPU that all share; NULL: slots are the host's, or: */
+    td__nccl *nccl;            /* a GPU's own, which this fills */
+    td_mem gpu;                /* then those of all ranks */
     td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
 
     /* The tree's additions with addresses in set 0. */
@@ -33,6 +36,18 @@ struct td__dp {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
+/* Slots of all ranks on this one's GPU, which reaches no other. */
+static td_status open_nccl(td__dp *d, td_device *device, size_t nbytes)
+{
+    size_t all;
+    TD_TRY(td__nccl_open(d->comm, device, "gradients", &d->nccl));
+    if (!d->nccl)
+        return TD_OK;
+    if (!td__size_mul(nbytes, (size_t)d->size, &all))
+        return TD_FAIL(TD_ENOMEM, "no memory for gradients of %d ranks", d->size);
+    return td__mem_alloc(device, TD_MEM_OWN, all, &d->gpu);
+}
+
 /* Slots of all ranks, as this rank sees them: on the GPU, if they share one. */
 static td_status map_slots(td__dp *d, td_device *device, size_t nbytes)
 {
@@ -40,16 +55,20 @@ static td_status map_slots(td__dp *d, td_device *device, size_t nbytes)
     d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
     if (!d->slots_of)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
-    if (!td__device_host_reads(device))
+    if (!td__device_host_reads(device) && !td__nccl_asked())
         TD_TRY(td__peers_open(d->comm, device, nbytes, "gradients", &d->peers));
-    if (!d->peers) {
+    if (!td__device_host_reads(device) && !d->peers)
+        TD_TRY(open_nccl(d, device, nbytes));
+    if (!d->peers && !d->nccl) {
         TD_TRY(td_comm_alloc(d->comm, nbytes, &mine));
         d->mine = mine;
         base = td__comm_shared(d->comm, d->mine);
         TD_ASSERT(base, "%zu bytes are not shared", nbytes);
     }
     for (int r = 0; r < d->size; r++)
-        d->slots_of[r] = d->peers ? td__peers_at(d->peers, r) : base[r];
+        d->slots_of[r] = d->peers  ? td__peers_at(d->peers, r)
+                         : d->nccl ? (float *)((char *)d->gpu.at + (size_t)r * nbytes)
+                                   : base[r];
     d->mine = d->slots_of[d->rank];
     return TD_OK;
 }
@@ -106,9 +125,11 @@ void td__dp_destroy(td__dp *d)
     if (!d)
         return;
     td__sparse_gather_destroy(d->sparse);
-    if (!d->peers && d->mine)
+    if (!d->peers && !d->nccl && d->mine)
         td_comm_free(d->comm, d->mine);
     td__peers_close(d->peers);
+    td__nccl_close(d->nccl);
+    td__mem_free(&d->gpu);
     td__free(d->slots_of);
     td__rank_tree_fini(&d->tree);
     td__free(d->ops);
@@ -171,10 +192,24 @@ void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t
     td__cpu_fp_restore(mode);
 }
 
+/* Of each slot, the slices of others go to them, and theirs of this rank's come. */
+static td_status swap_slices(td__dp *d)
+{
+    size_t slice = d->slice * sizeof(float), all = d->gpu.nbytes / (size_t)d->size;
+    for (int i = 0; i < d->tree.slots; i++) {
+        size_t slot = set_offset(d) + (size_t)i * d->stride;
+        TD_TRY(td__nccl_swap(d->nccl, d->mine + slot, slice,
+                             d->slots_of[0] + slot + (size_t)d->rank * d->slice, all, slice));
+    }
+    return TD_OK;
+}
+
 td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums, size_t n_sums)
 {
     /* Nobody leaves this call before all have come to it, and that is enough. */
     TD_TRY(td_allreduce(d->comm, sums, sums, n_sums, TD_F64, TD_REDUCE_SUM, NULL));
+    if (d->nccl)
+        TD_TRY(swap_slices(d));
     if (d->sparse)
         TD_TRY(td__sparse_gather_run(d->sparse, local, d->tree.batches * d->tree.micro_batches,
                                      d->tree.partition));
@@ -210,14 +245,17 @@ size_t td__dp_slice(const td__dp *d)
 
 void td__dp_sum(td__dp *d, size_t begin, size_t count)
 {
-    td__grad_blend_ops(d->peers ? d->on : NULL, d->ops, d->tree.n_adds,
+    td__grad_blend_ops(d->peers || d->nccl ? d->on : NULL, d->ops, d->tree.n_adds,
                        set_offset(d) + (size_t)d->rank * d->slice + begin, count);
 }
 
 td_status td__dp_gather(td__dp *d, const float **grads)
 {
-    *grads = d->total + set_offset(d);
-    return td_barrier(d->comm, NULL);
+    float *total = d->total + set_offset(d);
+    *grads = total;
+    return d->nccl ? td__nccl_all_gather(d->nccl, total + (size_t)d->rank * d->slice, total,
+                                         d->slice * sizeof(float))
+                   : td_barrier(d->comm, NULL);
 }
 
 td_sparse_grad td__dp_sparse(const td__dp *d, int k)

@@ -22,7 +22,8 @@
  * Ranks that do not share memory: bucket_sum.h.
  *
  * Ranks that compute on one GPU have their slots in its memory (peers.h) and add them up there.
- * Where one of them cannot, all use memory of the host.
+ * Where one of them cannot, NCCL brings the slices and the sums, if the ranks have it
+ * (coll/nccl/nccl.h); else all use memory of the host.
  *
  * Row-sparse gradients are gathered whole and merged in the same tree by every rank.
  *

@@ -69,6 +69,7 @@ typedef struct td__sync_config {
     /* A name of compressors.def and its options; momentum and so on are the optimizer's where the
      * compressor takes them (td__sync_resolve). */
     const char *compressor;
+    bool any_bits; /* sums may be in an order that depends on ranks (train.reproducible: false) */
     td__compressor_opts compress_with;
     /* Backup workers (backup.h): so many ranks may be late in each step without holding it up.
      * replay: a metrics.jsonl, to count as there. */
@@ -79,8 +80,9 @@ typedef struct td__sync_config {
     /* A metrics.jsonl, to apply pushes, or messages of ranks that are not in step, in the order of
      * that run. */
     const char *replay;
-    bool tables;  /* the model has tables on them */
-    int replicas; /* 1: every server keeps a copy of the others' shards too */
+    bool tables;         /* the model has tables on them */
+    int replicas;        /* 1: each shard is kept by a second server */
+    const char *clients; /* HOST:PORT of server 0 for clients of the run; NULL: of its host alone */
     /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
      * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule
      * (plan/schedules.def; NULL: 1f1b). */

@@ -58,6 +58,7 @@ void td__sync_to_use(td__sync_config *c)
 
 void td__sync_any_bits(td__sync_config *c, const td_comm *comm)
 {
+    c->any_bits = true;
     /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
     if (comm && td_comm_size(comm) > 1 && !c->rule && !c->compressor && !c->zero &&
         (!td__comm_shares(comm) || td__comm_names_algo(comm)))

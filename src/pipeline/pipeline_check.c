@@ -81,16 +81,16 @@ static td_status check_flow(const td__sync_config *c, const td__sync_job *j,
     return td__sync_needs_host(j, "parallel.schedule");
 }
 
-/* Where ranks may be lost, a step is made whole or not at all, and every replica of a stage has all
- * that another one needs to go on. */
+/* Where ranks may be lost, a step is made whole or not at all by all of them at once. Params that
+ * are compressed between replicas are whole on ranks of which each keeps its pieces up to date. */
 static td_status check_elastic(const td__sync_config *c)
 {
     const td__schedule_def *d = td__pipeline_schedule(c);
-    const char *with = c->zero         ? "parallel.zero"
-                       : c->compressor ? "parallel.compress"
-                       : c->in_order   ? "parallel.update: in-order"
-                       : d && d->delay ? d->name
-                                       : NULL;
+    bool pieces = c->mesh.size[TD_AXIS_TENSOR] > 1;
+    const char *with = c->compressor && pieces ? "parallel.compress"
+                       : c->in_order           ? "parallel.update: in-order"
+                       : d && d->delay         ? d->name
+                                               : NULL;
     return with ? TD_FAIL(TD_EINVAL,
                           "%s: elastic ranks not with %s: leave it out, or start fixed ranks",
                           said(c), with)

@@ -135,14 +135,18 @@ static td_status outputs(void *user, int64_t rows, const void *samples, size_t n
 
 /* Where checkpoints are written, clients find the run; the folder is there by the first step. Rows
  * of tables are with other servers. */
-static void admit_clients(td__ps_rule *r)
+static td_status admit_clients(td__ps_rule *r)
 {
-    const char *folder = r->base.x.checkpoint_dir;
-    td__ps_outputs_opts o = {folder, r, bring_params, outputs};
+    const char *folder = r->base.x.checkpoint_dir, *address = r->base.x.config->clients;
+    td__ps_outputs_opts o = {folder, address, r, bring_params, outputs};
     if (!folder || r->tables || !r->base.x.host.outputs)
-        return;
-    if (td__ps_outputs_create(&o, &r->outputs))
+        return TD_OK;
+    td_status st = td__ps_outputs_create(&o, &r->outputs);
+    if (st && address && !r->base.x.elastic) /* it was asked for */
+        return TD_FAIL(TD_EINVAL, "parallel.clients: %s", td_last_error());
+    if (st) /* another server may lead, on another host */
         TD_LOG(WARN, TRAIN, "no client can ask this run for outputs: %s", td_last_error());
+    return TD_OK;
 }
 
 static td_status serve_clients(td__ps_rule *r)
@@ -158,7 +162,7 @@ td_status td__ps_begin(td__sync *s, const td__sync_place *at)
     if (!r->begun && !r->policy->together)
         find_place(r, at->step - 1);
     if (!r->begun)
-        admit_clients(r);
+        TD_TRY(admit_clients(r));
     r->begun = at->step;
     TD_TRY(serve_clients(r));
     r->lr = at->lr;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -16,6 +17,7 @@
 #include "net/gate.h"
 #include "net/greet.h"
 #include "net/link.h"
+#include "net/tls.h"
 
 enum { ASK = 1, OUTPUTS = 2, REFUSED = 3 };
 enum { CALLERS = 16, PATH = 4096, ANSWER_MS = 60 * 1000 };
@@ -35,17 +37,51 @@ static td_status name_file(const char *folder, char out[PATH])
                : TD_FAIL(TD_EINVAL, "%.60s...: the name is too long", folder);
 }
 
+/* The folder of the certificate, and what is in it. */
+static td_status name_tls(const char *folder, const char *file, char out[PATH])
+{
+    return snprintf(out, PATH, "%s/outputs.tls%s", folder, file) < PATH
+               ? TD_OK
+               : TD_FAIL(TD_EINVAL, "%.60s...: the name is too long", folder);
+}
+
 /* ---- Server 0 -------------------------------------------------------------------------------- */
 
 struct td__ps_outputs {
     td__ps_outputs_opts o;
     td__secret secret; /* its own: who has it can ask, and nothing else */
     td__gate *gate;
+    td__tls *tls; /* where clients may be elsewhere */
     char file[PATH];
     td__link callers[CALLERS];
     int next;
     bool fresh; /* all params are here, of this turn */
 };
+
+static void remove_tls(const char *folder)
+{
+    char path[PATH];
+    if (!name_tls(folder, "/key.pem", path))
+        unlink(path);
+    if (!name_tls(folder, "/cert.pem", path))
+        unlink(path);
+    if (!name_tls(folder, "", path))
+        rmdir(path);
+}
+
+/* A new one for every server: who has an old one is a stranger. */
+static td_status make_tls(td__ps_outputs *o)
+{
+    char path[PATH];
+    if (!o->o.address)
+        return TD_OK;
+    remove_tls(o->o.folder);
+    TD_TRY(name_tls(o->o.folder, "", path));
+    if (mkdir(path, 0700))
+        return TD_FAIL(TD_EIO, "%s: cannot be created: %s", path, strerror(errno));
+    TD_TRY(td__tls_make(path));
+    return td__tls_create(path, &o->tls);
+}
 
 static td_status listen_there(td__ps_outputs *o)
 {
@@ -57,8 +93,9 @@ static td_status listen_there(td__ps_outputs *o)
         return TD_FAIL(TD_EIO, "no random numbers for a secret: %s", strerror(errno));
     TD_TRY(name_file(o->o.folder, file));
     snprintf(address, sizeof address, "unix:@tandem-outputs-%016llx", (unsigned long long)name);
-    TD_TRY(td__socket_listen(address, &fd, actual));
-    TD_TRY(td__gate_create_take(fd, TD_HS_OUTPUTS, &o->secret, NULL, &o->gate));
+    TD_TRY(make_tls(o));
+    TD_TRY(td__socket_listen(o->o.address ? o->o.address : address, &fd, actual));
+    TD_TRY(td__gate_create_take(fd, TD_HS_OUTPUTS, &o->secret, o->tls, &o->gate));
     TD_TRY(td__secret_file_write(file, actual, &o->secret));
     memcpy(o->file, file, sizeof file);
     return TD_OK;
@@ -91,6 +128,9 @@ void td__ps_outputs_destroy(td__ps_outputs *o)
     for (int i = 0; i < CALLERS; i++)
         td__link_fini(&o->callers[i]);
     td__gate_destroy(o->gate);
+    td__tls_destroy(o->tls);
+    if (o->o.address)
+        remove_tls(o->o.folder);
     explicit_bzero(&o->secret, sizeof o->secret);
     td__free(o);
 }
@@ -184,27 +224,41 @@ td_status td__ps_outputs_serve(td__ps_outputs *o, uint64_t step)
 
 struct td__ps_live {
     td__link link;
+    td__tls *tls; /* NULL: the run is on this host */
     uint64_t step;
 };
 
-td_status td__ps_live_open(const char *folder, td__ps_live **out)
+static td_status connect_to(td__ps_live *l, const char *folder)
 {
     char path[PATH], address[TD_ADDRESS_BYTES];
     td__secret secret;
     td__conn conn;
-    *out = NULL;
     TD_TRY(name_file(folder, path));
     TD_TRY(td__secret_file_read(path, address, &secret));
-    td_status st = td__greet_connect(address, TD_HS_OUTPUTS, &secret, NULL,
-                                     td__deadline_in_ms(ANSWER_MS), &conn);
+    td_status st = name_tls(folder, "", path);
+    if (!st && strncmp(address, "unix:", 5) != 0)
+        st = td__tls_create(path, &l->tls);
+    if (!st)
+        st = td__greet_connect(address, TD_HS_OUTPUTS, &secret, l->tls,
+                               td__deadline_in_ms(ANSWER_MS), &conn);
     explicit_bzero(&secret, sizeof secret);
     TD_TRY(st);
-    td__ps_live *l = td__calloc(1, sizeof *l);
-    if (!l) {
-        td__conn_close(&conn);
-        return TD_FAIL(TD_ENOMEM, "no memory for a connection");
-    }
     td__link_init_take(&l->link, conn);
+    return TD_OK;
+}
+
+td_status td__ps_live_open(const char *folder, td__ps_live **out)
+{
+    td__ps_live *l = td__calloc(1, sizeof *l);
+    *out = NULL;
+    if (!l)
+        return TD_FAIL(TD_ENOMEM, "no memory for a connection");
+    l->link.conn.fd = -1;
+    td_status st = connect_to(l, folder);
+    if (st) {
+        td__ps_live_close(l);
+        return st;
+    }
     *out = l;
     return TD_OK;
 }
@@ -214,6 +268,7 @@ void td__ps_live_close(td__ps_live *l)
     if (!l)
         return;
     td__link_fini(&l->link);
+    td__tls_destroy(l->tls);
     td__free(l);
 }
 

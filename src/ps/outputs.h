@@ -1,8 +1,10 @@
 /* outputs.h -- clients outside the world of a run: they send samples, and get what the model makes
  * of them with the params as they are now.
  *
- * Server 0 listens on a socket of its host, and says where, with a secret, in a file of the
- * checkpoints' folder; every connection proves the secret first (net/gate.h). Its trainer's thread
+ * Server 0 listens on a socket of its host, or where parallel.clients says, and says where, with a
+ * secret, in a file of the checkpoints' folder; every connection proves the secret first
+ * (net/gate.h). What goes to another host is encrypted: beside the file lies the certificate that
+ * both sides have (net/tls.h). Its trainer's thread
  * answers between pushes: training goes on meanwhile, and the params of an answer are those of one
  * moment. A message is at most TD_LINK_MOST bytes; what makes no sense is refused with a text, and
  * the run goes on.
@@ -24,6 +26,7 @@ typedef struct td__ps_outputs td__ps_outputs;
 /* What is asked for. params: (called before the first answer of a turn) all of them are here. */
 typedef struct td__ps_outputs_opts {
     const char *folder;
+    const char *address; /* HOST:PORT; NULL: for processes of this host alone */
     void *user;
     td_status (*params)(void *user);
     /* As td__sync_host's. */

@@ -57,6 +57,16 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
     if (c->replicas && !w->elastic && w->ranks > 1)
         return TD_FAIL(TD_EINVAL, "parallel.replicas: a copy takes over where ranks are replaced: "
                                   "add --elastic");
+    if (c->clients && c->tables)
+        return TD_FAIL(TD_EINVAL, "parallel.clients: not with tables on servers, whose rows no "
+                                  "client is answered with");
+    if (c->clients &&
+        (strncmp(c->clients, "0.0.0.0:", 8) == 0 || strncmp(c->clients, "[::]:", 5) == 0 ||
+         !strchr(c->clients, ':') || strncmp(c->clients, "unix:", 5) == 0))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.clients: '%s' is no HOST:PORT of server 0 that clients can "
+                       "connect to (port 0: any)",
+                       c->clients);
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.servers");
     TD_TRY(td__ps_team_check(c, j, w));

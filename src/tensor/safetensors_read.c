@@ -203,8 +203,10 @@ static td_status read_file(td_safetensors *s)
     for (int i = 0; i < TD_ST_PREFIX; i++)
         len |= (uint64_t)p[i] << (8 * i);
     if (len > TD_ST_HEADER_MAX || len > n - TD_ST_PREFIX)
-        return TD_FAIL(TD_EPROTO, "%s: header of %" PRIu64 " bytes in a file of %zu", s->path, len,
-                       n);
+        return TD_FAIL(TD_EPROTO,
+                       "%s: not a safetensors file, or damaged: a header of %" PRIu64
+                       " bytes in a file of %zu",
+                       s->path, len, n);
     if (len < 2 || p[TD_ST_PREFIX] != '{')
         return TD_FAIL(TD_EPROTO, "%s: the header is not an object", s->path);
     s->data = p + TD_ST_PREFIX + len;

@@ -49,9 +49,6 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
                        "train.verify: %g is no share of the micro-batches: must be 0 to 1",
                        o->verify);
     TD_TRY(td__sync_check(&o->sync, &job, w));
-    if (o->checkpoint_upload && o->sync.tables)
-        return TD_FAIL(TD_EINVAL, "checkpoint.upload: not with tables on servers: their rows are "
-                                  "files beside the checkpoints, which are not sent");
     TD_TRY(td__kept_check(o, w));
     return td__partition_check(o, w);
 }

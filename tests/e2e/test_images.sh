@@ -89,6 +89,10 @@ head -c 60 shapes/disc/001.png >shapes/disc/zz.png
 run 1 "$tandem" train job.yaml --set train.steps=9 --run-dir x
 has 'shapes/disc/zz.png: a damaged PNG image: it ends too early'
 rm shapes/disc/zz.png
+mkdir shapes/oval; echo "no image" >shapes/oval/README
+run 0 "$tandem" check job.yaml -q
+has 'shapes/oval: a class without an image'
+rm -r shapes/oval
 run 2 "$tandem" check job.yaml --set data.cache=pixels --set data.resize=random
 has 'data.cache: .*pixels: not with data.resize: random'
 run 2 "$tandem" check job.yaml --set data.dir=/nosuch

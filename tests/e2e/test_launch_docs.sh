@@ -57,6 +57,10 @@ while read -r command; do
         for r in 0 3 4 7; do
             grep -q "rank $r of 8: $r 8" "logs/rank-$r.log" || fail "log of rank $r"
         done ;;
+    'tandem launch -n 2:8 --hosts-file hosts --restarts 3 -- python3 ddp.py')
+        echo 'import os; print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])' >ddp.py
+        run 0 bash -c "$command"
+        has 'rank 3 of 4' ;;
     'tandem train job.yaml -n 4 --restarts 3 --hang 60s')
         ${command/job.yaml/$mark} --run-dir "$dir/runs/job-0001" >job.out 2>&1 &
         pid=$!
@@ -76,7 +80,7 @@ while read -r command; do
     *) fail "a command that this test does not know: $command" ;;
     esac
 done < <(sed -n 's/^    \(tandem .*\)/\1/p' "$page")
-[ $n = 6 ] || fail "$n commands"
+[ $n = 7 ] || fail "$n commands"
 
 run 0 "$tandem" launch -n 2 -- true
 ! grep -q MPI out || fail "true is said to use MPI"

@@ -65,8 +65,12 @@ killed cnn 2 2 "rank=0 at=step:4:comm:5"
 run 0 "$tandem" train tiny.yaml -q --set train.steps=3
 want=$(digest)
 if [ -n "${TD_TEST_FULL:-}" ]; then
-    run 0 "$tandem" train tiny.yaml -n 4 --set parallel.pipeline=2 --faults-sweep
-    has 'ended with the digest of the run without faults, 0 did not'
+    for plan in pipeline=2 pipeline=4 data=2,tensor=2 "data=2,pipeline=2 --set parallel.zero=1"; do
+        # shellcheck disable=SC2086 # options
+        timeout 1800 "$tandem" train tiny.yaml -n 4 --set parallel.tensor_pieces=2 \
+            --parallel $plan --faults-sweep >out 2>&1 || fail "$plan: the sweep gave $?"
+        has 'ended with the digest of the run without faults, 0 did not'
+    done
 else
     for where in "0 at=step:2:comm:2" "1 at=step:2:comm:4" "2 at=step:1:comm:6" \
         "3 at=step:2:comm:8"; do
@@ -75,13 +79,23 @@ else
         same "tiny, kill rank=$where"
     done
 fi
+for where in "1 at=step:2:comm:3" "2 at=step:3:broadcast"; do
+    run 0 "$tandem" train tiny.yaml -q -n 4 --elastic --set parallel.pipeline=2 \
+        --set train.steps=3 --set parallel.zero=1 --faults "kill rank=$where"
+    same "tiny with shared states, kill rank=$where"
+    ! grep -q 'goes back to step' out || fail "zero, kill rank=$where: state was lost"
+done
+run 0 "$tandem" train tiny.yaml -q -n 4 --elastic --set parallel.pipeline=2 --set train.steps=3 \
+    --set parallel.compress=bf16 --faults "kill rank=3 at=step:2:comm:4"
+has 'was killed by signal 9'
 
 refused() {
     run 2 "$tandem" train tiny.yaml -q -n 4 --elastic --parallel pipeline=2 --set "$1"
     has 'elastic ranks not with'
 }
-refused parallel.zero=1
 refused parallel.update=in-order
 refused parallel.schedule=pipedream
-refused parallel.compress=bf16
+run 2 "$tandem" train tiny.yaml -q -n 4 --elastic --parallel data=2,tensor=2 \
+    --set parallel.compress=bf16
+has 'parallel.tensor: elastic ranks not with parallel.compress'
 echo "test_pipeline_elastic: passed"

@@ -60,3 +60,33 @@ for rule in sync asgd; do
     cmp live.npy saved.npy || fail "$rule: other outputs than those of the checkpoint"
     finish
 done
+
+# From another host: a copy of the run's files is enough, and without the certificate it is not.
+begin far -n 2 --servers 2 --sync asgd --set parallel.clients=127.0.0.1:0
+cp -r far copy
+! grep -q unix: copy/checkpoints/outputs || fail "it listens on its host alone"
+[ "$(stat -c %a far/checkpoints/outputs.tls/key.pem)" = 600 ] || fail "the key is for others to read"
+run 0 "$tandem" predict copy --live --part test -o far.npy
+far=$(step_of)
+run 0 "$tandem" predict copy --part test -o near.npy
+[ "$far" -ge "$(step_of)" ] || fail "steps $far and $(step_of)"
+mkdir other
+"$tandem" train "$mark" -q --run-dir other/run -n 2 --servers 2 --sync asgd \
+    --set parallel.clients=127.0.0.1:0 >other.log 2>&1 &
+second=$!
+soon test -e other/run/checkpoints/latest || fail "the other run did not start: $(cat other.log)"
+cp other/run/checkpoints/outputs.tls/* copy/checkpoints/outputs.tls/
+run 2 "$tandem" predict copy --live --part test -o never.npy
+has "is not part of this job"
+kill -TERM $second
+wait $second
+finish
+[ ! -e far/checkpoints/outputs ] && [ ! -e far/checkpoints/outputs.tls ] || fail "the files stay"
+for address in 0.0.0.0:0 here unix:x; do
+    run 2 "$tandem" train "$mark" -n 2 --servers 1 --sync asgd --run-dir never \
+        --set parallel.clients=$address
+    has "parallel.clients: '$address' is no HOST:PORT"
+done
+run 1 "$tandem" train "$mark" -n 2 --servers 1 --sync asgd --run-dir never \
+    --set parallel.clients=192.0.2.1:0
+has 'parallel.clients: cannot listen on 192.0.2.1:0'

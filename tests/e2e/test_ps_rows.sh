@@ -85,11 +85,6 @@ counts tcp 128
 run 2 "$tandem" train --replay asgd --run-dir never
 has 'parallel.replay: not with tables on servers and 3 workers'
 [ "$(wc -l <out)" = 1 ] && [ ! -e never ] || fail "a replay with tables: more than a line"
-# Rows do not lie in the checkpoints that are sent: such a run could not be fetched and resumed.
-run 2 "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir never \
-    --set checkpoint.upload="file://$dir/store"
-has 'checkpoint.upload: not with tables on servers'
-[ "$(wc -l <out)" = 1 ] && [ ! -e never ] && [ ! -e store ] || fail "an upload: more than a line"
 run 0 "$tandem" train "$mark" -q -n 1 --servers 2 --sync asgd --run-dir one --threads 1
 want=$(digest)
 run 0 "$tandem" train --replay one -q --run-dir one-again --threads 1

@@ -110,6 +110,27 @@ done
 losses back
 cmp -s dense.losses back.losses || fail "from an earlier step: a wrong result: other losses"
 
+# Files of tables are sent with the checkpoints that need them, each once; what no checkpoint needs goes;
+# and the run is continued from there, on another number of servers.
+up=(--set checkpoint.upload="file://$dir/store" --threads 1 --set checkpoint.every=1)
+run 0 "$tandem" train tables.yaml -n 2 --servers 2 --sync sync --run-dir sent "${up[@]}" \
+    --set train.epochs=1 --set checkpoint.keep=2
+run 0 "$tandem" train "--resume=file://$dir/store" --run-dir fetched -n 1 --servers 3 --threads 1 \
+    --set train.epochs=2
+losses fetched
+cmp -s dense.losses fetched.losses || fail "fetched: a wrong result: other losses"
+run 0 "$tandem" eval fetched --threads 1
+run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir pruned --set checkpoint.keep=2 \
+    --set checkpoint.upload="file://$dir/few" --threads 1 --set checkpoint.every=1 "${never[@]}" \
+    --set train.epochs=4
+[ "$(find few -name tables.json | wc -l)" -le 3 ] || fail "tables.json of $(ls few)"
+[ "$(find few/tables -type f | wc -l)" -le 20 ] || fail "files of tables stay: $(ls few/tables)"
+for file in store/tables/*16.delta-*; do
+    printf x | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
+done
+run 2 "$tandem" train "--resume=file://$dir/store" --run-dir bad -n 1 --servers 3 --threads 1
+has '16.delta.*: its sha256 is'
+
 # Rows of the next batch are pulled while one computes.
 sed 's/sparse: true/on: servers, ahead: true/' dense.yaml >ahead.yaml
 TANDEM_LOG=info run 0 "$tandem" train ahead.yaml -n 1 --servers 2 --sync asgd --run-dir ahead \

@@ -49,6 +49,12 @@ paste -d , <(cut -d , -f 4 later.csv) <(cut -d , -f 2 later-said.csv) | sed 1d |
     awk -F , -v told="$accuracy" '{ right += $1 == $2; n++ }
         END { share = 100 * right / n; exit !(n == 200 && share > 90 && share - told < 0.01 &&
             told - share < 0.01) }' || fail "eval says $accuracy %, predictions say another"
+# A longer run: its rate ends with it, so it is said what to do, and that is done.
+run 2 "$tandem" train job.yaml --resume --set train.epochs=22
+has 'differs in train.epochs (20, now 22), and its learning rate ends with the run'
+run 0 "$tandem" train job.yaml --set train.epochs=1 --run-dir more \
+    --set "$(grep -o 'model.from=.*' out)"
+grep -Eq 'test accuracy  (100.00|9[0-9]\...) %' out || fail "it begins from other weights"
 
 # --- Text classification: sentences with a label, new sentences without ---------------------------
 task text

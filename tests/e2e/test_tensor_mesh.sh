@@ -96,6 +96,7 @@ lost() {
 lost gpt 4 data=2,pipeline=2 --elastic --faults "kill rank=3 at=step:3"
 lost gpt 4 data=2,tensor=2 --elastic --faults "kill rank=1 at=step:3:comm:5"
 lost gpt 4 data=2,tensor=2 --elastic --set parallel.transport=tcp --faults "kill rank=2 at=step:4"
+lost gpt 2 data=2 --elastic --set parallel.zero=1 --faults "kill rank=1 at=step:3"
 lost gpt 2 tensor=2 --elastic --faults "kill rank=0 at=step:2:comm:3"
 of_gpt=$want
 run 0 "$tandem" train cnn.yaml -q
@@ -144,8 +145,6 @@ refused 'use bf16, f16 or powersgd' -n 4 --parallel tensor=2 --set parallel.comp
 refused 'use parallel.data alone' -n 4 --parallel tensor=2 --set parallel.backup=1
 refused 'zero with parallel.tensor_pieces: ranks run one compute thread' -n 2 \
     --set parallel.zero=1 --threads 2
-refused 'zero with parallel.tensor_pieces: elastic ranks not with' -n 2 --set parallel.zero=1 \
-    --elastic
 refused 'use parallel.data alone' -n 4 --parallel pipeline=2,tensor=2 --set train.verify=0.5
 refused 'easgd cannot be combined with parallel.tensor' -n 4 --parallel tensor=2 --sync easgd
 

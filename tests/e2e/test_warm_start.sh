@@ -153,6 +153,8 @@ run 0 "$tandem" train renamed.yaml --run-dir renamed
 # What cannot be.
 run 2 "$tandem" train job.yaml --run-dir x --set model.from=nosuch
 has 'model.from: nosuch: No such file'
+run 2 "$tandem" train job.yaml --run-dir x --set model.from=job.yaml
+has 'job.yaml: not a safetensors file, or damaged'
 [ ! -e x ] || fail "a run that could not begin leaves its directory"
 sed -e 's/linear: 32/linear: 7/; s/flatten, /flatten, {linear: 5}, /' \
     -e 's/, linear\]/, {linear: 9}, linear]/' job.yaml >other.yaml

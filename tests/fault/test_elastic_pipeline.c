@@ -60,6 +60,12 @@ static const arrangement PIECES[] = {{"data=2,tensor=2", MESH(2, 1, 2), 0, 4},
                                      {"tensor=2", MESH(1, 1, 2), 0, 2},
                                      {"pipeline=2,tensor=2", MESH(1, 2, 2), 0, 4}};
 
+/* Replicas share the optimizer's states. */
+static const arrangement SHARED[] = {{"data=2,pipeline=2,zero", MESH(2, 2, 1), 1, 4},
+                                     {"data=3,pipeline=2,zero", MESH(3, 2, 1), 1, 6},
+                                     {"data=2,tensor=2,zero", MESH(2, 1, 2), 1, 4},
+                                     {"data=3,pieces,zero", MESH(0, 0, 0), 1, 3}};
+
 static elastic_plan new_plan(const arrangement *a)
 {
     elastic_plan p = {.model = &MODEL, .size = a ? a->size : 1};
@@ -151,8 +157,10 @@ static void sweep_steps(const arrangement *a, int n)
 {
     for (int i = 0; i < n; i++)
         for (int rank = 0; rank < a[i].size; rank++)
-            for (int step = 1; step <= (full_test() ? STEPS : 2); step++) {
-                int calls = sweep(&a[i], "step", step, rank, full_test() ? 1 : 9);
+            for (int step = 1; step <= STEPS; step++) {
+                if (!full_or_sampled(i + rank + step, STEPS))
+                    continue;
+                int calls = sweep(&a[i], "step", step, rank, full_test() ? 1 : 11);
                 CHECK(calls >= 5, "%s: only %d calls in step %d", a[i].name, calls, step);
             }
 }
@@ -167,7 +175,7 @@ static void sweep_generations(const arrangement *a, int n)
 {
     for (int i = 0; i < n; i++)
         for (int rank = 0; rank < a[i].size; rank++)
-            CHECK(sweep(&a[i], "generation", 1, rank, full_test() ? 1 : 7) >= 2,
+            CHECK(sweep(&a[i], "generation", 1, rank, full_test() ? 1 : 13) >= 2,
                   "%s: nothing happened", a[i].name);
 }
 
@@ -243,6 +251,50 @@ TEST(the_world_of_ranks_with_pieces_changes)
     change_world(PIECES, TD_LEN(PIECES));
 }
 
+TEST(a_rank_with_shared_states_dies_at_any_call_of_a_step)
+{
+    sweep_steps(SHARED, TD_LEN(SHARED));
+}
+
+TEST(a_rank_with_shared_states_dies_as_the_run_begins)
+{
+    sweep_generations(SHARED, TD_LEN(SHARED));
+}
+
+TEST(the_world_of_ranks_with_shared_states_changes)
+{
+    change_world(SHARED, TD_LEN(SHARED));
+}
+
+/* The result is a function of the replicas of each step: the same, whoever is lost in a step and
+ * where. */
+TEST(a_rank_with_compressed_gradients_dies)
+{
+    static const char *const NAMES[] = {"bf16", "powersgd"};
+    const arrangement *a = &STAGES[2];
+    for (size_t i = 0; i < TD_LEN(NAMES); i++) {
+        char want[65] = "";
+        for (int k = 1; k < 8; k++) {
+            elastic_plan plan = new_plan(a);
+            elastic_end end;
+            char faults[64];
+            snprintf(faults, sizeof faults, "kill rank=%d at=step:2:comm:%d", k % a->size, k);
+            plan.opts.sync.compressor = NAMES[i];
+            plan.faults = faults;
+            atomic_store(&back, 0);
+            elastic_run(&plan, &end);
+            CHECK(!end.failure && end.finished == a->size - 1, "%s, %s: %s", NAMES[i], faults,
+                  end.text);
+            CHECK(atomic_load(&back) == 0, "%s, %s: the run went back", NAMES[i], faults);
+            if (*want)
+                CHECK(strcmp(want, end.result.digest) == 0, "%s, %s: other weights", NAMES[i],
+                      faults);
+            memcpy(want, end.result.digest, sizeof want);
+            td__data_close(plan.data);
+        }
+    }
+}
+
 /* Memory that the host cannot touch. */
 TEST(stages_in_memory_of_a_device)
 {
@@ -269,6 +321,10 @@ int main(void)
         cmocka_unit_test(a_rank_with_pieces_dies_at_any_call_of_a_step),
         cmocka_unit_test(a_rank_with_pieces_dies_as_the_run_begins),
         cmocka_unit_test(the_world_of_ranks_with_pieces_changes),
+        cmocka_unit_test(a_rank_with_shared_states_dies_at_any_call_of_a_step),
+        cmocka_unit_test(a_rank_with_shared_states_dies_as_the_run_begins),
+        cmocka_unit_test(the_world_of_ranks_with_shared_states_changes),
+        cmocka_unit_test(a_rank_with_compressed_gradients_dies),
         cmocka_unit_test(stages_in_memory_of_a_device),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/config.h"
 #include "graph/program_impl.h"
+#include "ops/node.h"
 #include "optim/optimizer.h"
 #include "support/check.h"
 #include "support/nets.h"
@@ -217,6 +218,84 @@ TEST(graphs_clear_by_kernels)
     CHECK(m == n && memcmp(got, want, n * sizeof *want) == 0, "other bits than by memsets");
 }
 
+enum { TOKENS = 22, WIDE = 8, WORDS = 40, AT_ONCE = 8 };
+
+/* dx, dw and loss of a classifier over bf16 rows: fused, or of four nodes whose products are of as
+ * many rows at a time. */
+static void classify(bool fused, float *out, size_t *n_out)
+{
+    td_graph *g;
+    td_program *p;
+    td_runner *r;
+    td_params *ps;
+    float one = 1, xs[TOKENS * WIDE], ws[WORDS * WIDE];
+    int32_t ys[TOKENS];
+    CHECK_OK(td_graph_create(&g));
+    td_node *x = td_cast(g, td_input(g, "x", TD_F32, TD_SHAPE(TOKENS, WIDE)), TD_BF16),
+            *w = td_input(g, "w", TD_F32, TD_SHAPE(WORDS, WIDE)),
+            *y = td_input(g, "y", TD_I32, TD_SHAPE(TOKENS)),
+            *d = td_constant(g, TD_F32, TD_SCALAR, &one), *dx, *dw, *loss;
+    td_attr_linear linear = {.out_dtype = TD_BF16, .rows = AT_ONCE},
+                   weight = {.out_dtype = TD_F32, .rows = AT_ONCE};
+    td_attr_linear_xent whole = {.out_dtype = TD_F32, .rows = AT_ONCE};
+    if (fused) {
+        dx = td__node(g, TD_OP_LINEAR_XENT, &whole, (td_node *[]){x, w, y, d}, 4);
+        dw = td__part(g, dx, 1);
+        loss = td__part(g, dx, 2);
+    } else {
+        td_node *logits = td__node(g, TD_OP_LINEAR, &linear, (td_node *[]){x, w}, 2);
+        td_node *both = td__node(g, TD_OP_XENT_BOTH, &whole.loss, (td_node *[]){logits, y, d}, 3);
+        dx = td__node(g, TD_OP_LINEAR_BACK_DATA, &linear, (td_node *[]){both, w}, 2);
+        dw = td__node(g, TD_OP_LINEAR_BACK_WEIGHT, &weight, (td_node *[]){both, x}, 2);
+        loss = td__part(g, both, 1);
+    }
+    td_node *outputs[] = {td_cast(g, dx, TD_F32), dw, loss};
+    td_program_opts o = {.backend = "cuda",
+                         .evaluate = true,
+                         .no_rewrites = true,
+                         .outputs = outputs,
+                         .n_outputs = TD_LEN(outputs)};
+    CHECK_OK(td_program_create(g, NULL, &o, &p));
+    CHECK_OK(td_params_create(p, 1, &ps));
+    CHECK_OK(td_runner_create(p, ps, &r));
+    for (int i = 0; i < TOKENS * WIDE; i++)
+        xs[i] = (float)((i * 7919) % 1013) / 500 - 1;
+    for (int i = 0; i < WORDS * WIDE; i++)
+        ws[i] = (float)((i * 104729) % 1009) / 500 - 1;
+    for (int i = 0; i < TOKENS; i++)
+        ys[i] = i * 17 % WORDS;
+    CHECK_OK(td_runner_set_input(r, "x", xs, sizeof xs));
+    CHECK_OK(td_runner_set_input(r, "w", ws, sizeof ws));
+    CHECK_OK(td_runner_set_input(r, "y", ys, sizeof ys));
+    CHECK_OK(td_runner_run(r, (td_run_key){.seed = 1}));
+    *n_out = 0;
+    for (int i = 0; i < TD_LEN(outputs); i++) {
+        size_t nbytes;
+        const void *at = td_runner_output(r, i, &nbytes);
+        memcpy(out + *n_out, at, nbytes);
+        *n_out += nbytes / sizeof *out;
+    }
+    td_runner_destroy(r);
+    td_params_destroy(ps);
+    td_program_destroy(p);
+    td_graph_destroy(g);
+}
+
+/* Data parallel ranks have the fused operator, stages of a pipeline the four nodes. */
+TEST(a_classifier_in_parts_has_the_bits_of_its_nodes)
+{
+    static float want[WORDS * WIDE + TOKENS * WIDE + 1], got[TD_LEN(want)];
+    size_t n, m;
+    if (!emulated())
+        return;
+    classify(false, want, &n);
+    classify(true, got, &m);
+    CHECK_EQ_INT(n, TD_LEN(want));
+    CHECK(m == n && memcmp(got, want, sizeof want) == 0, "other bits: %.9g, not %.9g",
+          (double)got[n - 1], (double)want[n - 1]);
+    CHECK(isfinite(want[n - 1]) && want[n - 1] > 1, "the loss is %g", (double)want[n - 1]);
+}
+
 static void says(const char *const *parts)
 {
     for (; *parts; parts++)
@@ -267,6 +346,7 @@ int main(void)
         cmocka_unit_test(states_are_folded_in_by_one_launch),
         cmocka_unit_test(branches_have_the_same_bits),
         cmocka_unit_test(graphs_clear_by_kernels),
+        cmocka_unit_test(a_classifier_in_parts_has_the_bits_of_its_nodes),
         cmocka_unit_test(a_launch_that_fails_names_node_kernel_and_shapes),
         cmocka_unit_test(a_graph_that_fails_names_its_nodes_and_the_way_to_one),
     };

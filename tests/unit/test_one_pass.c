@@ -163,7 +163,7 @@ TEST(only_heads_in_order_are_joined)
 
 /* A classifier over `rows` rows, as a backend with whole passes has it; read: somebody reads the
  * logits, too. */
-static td_graph *classify(int64_t rows, int64_t classes, bool read)
+static td_graph *classify(int64_t rows, int64_t classes, bool read, td__rewrite_fn *pass)
 {
     td_graph *g = new_graph();
     td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 8)),
@@ -172,7 +172,7 @@ static td_graph *classify(int64_t rows, int64_t classes, bool read)
     td_node *logits = td_nn_linear(g, "head", td_nn_linear(g, "fc", x, 8, NULL), classes, &no_bias);
     if (read)
         td__graph_add_root(g, (td__root){.kind = TD_ROOT_OUTPUT, .node = logits});
-    return apply(train(g, td_softmax_cross_entropy(g, logits, y, NULL)), td__rewrite_classifier);
+    return apply(train(g, td_softmax_cross_entropy(g, logits, y, NULL)), pass);
 }
 
 /* More logits than are wanted at a time: parts that are as large as they may be, and the gradients
@@ -180,7 +180,7 @@ static td_graph *classify(int64_t rows, int64_t classes, bool read)
 TEST(large_logits_are_there_in_parts)
 {
     enum { ROWS = 1 << 15, CLASSES = 50304 };
-    td_graph *g = classify(ROWS, CLASSES, false);
+    td_graph *g = classify(ROWS, CLASSES, false, td__rewrite_classifier);
     const td_node *fused = NULL;
     CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 1);
     CHECK_EQ_INT(count(g, TD_OP_XENT_BOTH), 0);
@@ -200,12 +200,28 @@ TEST(large_logits_are_there_in_parts)
     CHECK_EQ_INT(loss, 1);
     CHECK_EQ_INT(head, 1);
     td_graph_destroy(g);
-    g = classify(8192, CLASSES, false);
+    g = classify(8192, CLASSES, false, td__rewrite_classifier);
     CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 0);
     td_graph_destroy(g);
-    g = classify(ROWS, CLASSES, true);
+    g = classify(ROWS, CLASSES, true, td__rewrite_classifier);
     CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 0);
     CHECK_EQ_INT(count(g, TD_OP_XENT_BOTH), 1);
+    td_graph_destroy(g);
+}
+
+/* Programs that run phase by phase keep the nodes; the three products are of the same rows. */
+TEST(products_of_large_logits_are_of_parts)
+{
+    td_graph *g = classify(1 << 15, 50304, false, td__rewrite_classifier_parts);
+    int parts = 0;
+    CHECK_EQ_INT(count(g, TD_OP_LINEAR_XENT), 0);
+    CHECK_EQ_INT(count(g, TD_OP_XENT_BOTH), 1);
+    for (int i = 0; i < g->n_nodes; i++) {
+        td_opcode op = g->nodes[i]->op;
+        if (op == TD_OP_LINEAR || op == TD_OP_LINEAR_BACK_DATA || op == TD_OP_LINEAR_BACK_WEIGHT)
+            parts += ((const td_attr_linear *)g->nodes[i]->attr)->rows == 8192;
+    }
+    CHECK_EQ_INT(parts, 3);
     td_graph_destroy(g);
 }
 
@@ -219,6 +235,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_yet_is_not_added),
         cmocka_unit_test(only_heads_in_order_are_joined),
         cmocka_unit_test(large_logits_are_there_in_parts),
+        cmocka_unit_test(products_of_large_logits_are_of_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,31 +7,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
-
-static void *open_one(const char *const *names, int n)
-{
-    const char *folders = td__env_get(TD_ENV_CUDA_LIBS);
-    char path[1024];
-    void *library = NULL;
-    if (folders && strcmp(folders, "none") == 0)
-        return NULL;
-    for (const char *at = folders; at && !library;
-         at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL)
-        for (int i = 0; i < n && !library; i++) {
-            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(at, ":"), at, names[i]);
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
-    for (int i = 0; i < n && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    for (int i = 0; i < n && !library; i++) {
-        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", names[i]);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library;
-}
+#include "base/module.h"
 
 static td_status find_functions(const td__library *l, td__held *to)
 {
@@ -62,7 +40,7 @@ static void unload(const td__library *l, td__held *h)
 static td_status load(td__library *l, const void *device, td__held **out)
 {
     char text[160];
-    void *library = open_one(l->names, l->n_names);
+    void *library = td__module_cuda(l->names, l->n_names);
     if (!library) {
         snprintf(text, sizeof text, "no %s on this machine (TANDEM_CUDA_LIBS names its folder)",
                  l->what);
@@ -117,7 +95,7 @@ void td__library_release(td__library *l, td__held *held)
 
 void td__library_look(const td__library *l, char out[32])
 {
-    void *library = open_one(l->names, l->n_names);
+    void *library = td__module_cuda(l->names, l->n_names);
     size_t (*version)(void) = NULL;
     out[0] = 0;
     if (!library)

@@ -16,6 +16,30 @@ static bool takes(const td_node *n)
     return true;
 }
 
+/* Product p for some rows of a at a time; sum: rows that are summed up. */
+static td_status add_by_rows(td__cuda *b, td_kernel *k, const td__cuda_product *p, bool sum,
+                             int64_t at_once, size_t scratch)
+{
+    size_t in = td_dtype_size(p->in), out = td_dtype_size(p->out);
+    int64_t rows = sum ? p->k : p->m;
+    if (!at_once || at_once >= rows)
+        return td__cuda_add_product(b, k, p, scratch);
+    TD_ASSERT(!p->pre.space && !p->residual.space && !p->slope_at.space, "parts of '%s'",
+              k->node->name);
+    for (int64_t first = 0; first < rows; first += at_once) {
+        td__cuda_product part = *p;
+        *(sum ? &part.k : &part.m) = rows - first < at_once ? rows - first : at_once;
+        part.a.offset += (size_t)(first * (sum ? p->a_col : p->a_row)) * in;
+        part.b.offset += sum ? (size_t)(first * p->b_row) * in : 0;
+        part.c.offset += sum ? 0 : (size_t)(first * p->n) * out;
+        part.align = (part.a.offset | part.b.offset | part.c.offset) % 64 ? (int)in : 0;
+        if (sum && first)
+            part.residual = part.c;
+        TD_TRY(td__cuda_add_product(b, k, &part, scratch));
+    }
+    return TD_OK;
+}
+
 td_status td__cuda_plan_linear(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     const td_attr_linear *at = n->attr;
@@ -48,7 +72,7 @@ td_status td__cuda_plan_linear(td__cuda *b, const td_node *n, const bool *is_par
         p.residual = TD__IN(3);
     if (back && n->n_in > 2)
         p.slope_at = TD__IN(2);
-    return td__cuda_add_product(b, k, &p, scratch);
+    return add_by_rows(b, k, &p, false, at->rows, scratch);
 }
 
 td_status td__cuda_plan_linear_weight(td__cuda *b, const td_node *n, const bool *is_param,
@@ -72,7 +96,7 @@ td_status td__cuda_plan_linear_weight(td__cuda *b, const td_node *n, const bool 
     (void)is_param;
     if (!takes(n) || dy->dtype != x->dtype)
         return TD_ENOTSUP;
-    TD_TRY(td__cuda_add_product(b, k, &p, 0));
+    TD_TRY(add_by_rows(b, k, &p, true, ((const td_attr_linear *)n->attr)->rows, 0));
     if (n->n_out > 1)
         TD_TRY(td__cuda_add_column_sums(b, k, TD__IN(0), dy->dtype, rows, outs, TD__OUT(1),
                                         n->out[1].dtype, 0));

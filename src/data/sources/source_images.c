@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "data/files.h"
 #include "data/image/image.h"
 #include "data/image/images.h"
@@ -208,6 +209,23 @@ static td_status fill_new(td__image_list *l, const char *path)
     return each_entry(path, see_image, &w);
 }
 
+/* A class of which there is nothing to learn is more often a mistake than meant. */
+static td_status warn_of_empty(const td__image_list *l, const char *folder)
+{
+    int64_t *images = td__calloc((size_t)l->n_classes + 1, sizeof *images);
+
+    if (!images)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory to count its classes", folder);
+    for (int64_t i = 0; i < l->count; i++)
+        images[l->items[i].label]++;
+    for (int64_t c = 0; c < l->n_classes; c++)
+        if (!images[c])
+            TD_LOG(WARN, DATA, "%s/%s: a class without an image (JPEG, PNG or WebP)", folder,
+                   l->classes[c]);
+    td__free(images);
+    return TD_OK;
+}
+
 static td_status fill(td__image_list *l, const td__source_opts *o, const char *part,
                       const td__fit *fit)
 {
@@ -223,7 +241,8 @@ static td_status fill(td__image_list *l, const td__source_opts *o, const char *p
     }
     if (o->unlabelled && !strcmp(part, "test"))
         return fill_new(l, path);
-    return each_entry(path, see_labelled, l);
+    TD_TRY(each_entry(path, see_labelled, l));
+    return fit || strcmp(part, "train") != 0 ? TD_OK : warn_of_empty(l, path);
 }
 
 static td_status images_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,

@@ -216,6 +216,11 @@ static td__device_counters cuda_count(td_device *d)
     return td__pool_blocks_count(((td__cuda_gpu *)d)->pool);
 }
 
+static void *cuda_native(const td_stream *s)
+{
+    return td__cuda_stream(s);
+}
+
 static void *cuda_local(const td_device *d, const void *at)
 {
     (void)d;
@@ -339,6 +344,8 @@ const td_device_ops td__cuda_device = {
     .arith = &td__arith_cuda,
     .handle = td__cuda_handle,
     .open_peer = td__cuda_open_peer,
+    .processor = td__cuda_processor,
+    .native = cuda_native,
     .timer = td__cuda_timer,
     .timer_destroy = td__cuda_timer_destroy,
     .timer_mark = td__cuda_timer_mark,

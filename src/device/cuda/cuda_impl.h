@@ -65,6 +65,7 @@ void td__cuda_tape_destroy(td_stream *s, void *tape);
 /* cuda_peer.c */
 TD_NODISCARD td_status td__cuda_peer_alloc(td_mem *m);
 void td__cuda_peer_free(const td_mem *m);
+TD_NODISCARD td_status td__cuda_processor(const td_device *d, unsigned char out[16]);
 TD_NODISCARD td_status td__cuda_handle(const td_mem *m, td__mem_ticket *out);
 TD_NODISCARD td_status td__cuda_open_peer(td_mem *m, const td__mem_ticket *t);
 /* cuda_timer.c */

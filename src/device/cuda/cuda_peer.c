@@ -42,7 +42,7 @@ void td__cuda_peer_free(const td_mem *m)
         td__cu.cuIpcCloseMemHandle((CUdeviceptr)m->at);
 }
 
-static td_status processor_of(const td_device *d, unsigned char out[16])
+td_status td__cuda_processor(const td_device *d, unsigned char out[16])
 {
     CUuuid id;
     TD_TRY(td__cuda_status(td__cu.cuDeviceGetUuid_v2(&id, ((const td__cuda_gpu *)d)->device),
@@ -115,7 +115,7 @@ td_status td__cuda_handle(const td_mem *m, td__mem_ticket *out)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, draw_process);
     memcpy(out->process, process, sizeof out->process);
-    return processor_of(m->device, out->processor);
+    return td__cuda_processor(m->device, out->processor);
 }
 
 td_status td__cuda_open_peer(td_mem *m, const td__mem_ticket *t)

@@ -12,7 +12,8 @@
  *
  * Runs after rewrite_one_pass.c, which makes `both`, and pruning. The fused node stands at its
  * place. Nobody else may read the logits, their gradient or the rows' own sums; gradients are made
- * earlier than before, so programs that run phase by phase stay as they are. */
+ * earlier than before, so programs that run phase by phase have the four nodes, and the whole
+ * logits; but their products are of the same parts, which gives them the same bits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -97,8 +98,18 @@ static void emit(td__rewriter *rw, const found *f)
     rw->map[both->id] = fused ? td__part(rw->to, fused, 2) : NULL;
 }
 
+/* The same three products, some rows at a time. */
+static void emit_parts(td__rewriter *rw, const found *f, const td_node *n)
+{
+    td_attr_linear attr;
+    td_node *in[] = {rw->map[n->in[0]->id], rw->map[n->in[1]->id]};
+    memcpy(&attr, n->attr, sizeof attr);
+    attr.rows = f->rows;
+    td__rewrite_copy_as(rw, n, &attr, in, 2);
+}
+
 /* All parts of `both` that are left are its loss. */
-td_status td__rewrite_classifier(const td_graph *g, td_graph **out)
+static td_status rewrite(const td_graph *g, bool fuse, td_graph **out)
 {
     td__rewriter rw;
     found f = {.both = NULL};
@@ -108,12 +119,25 @@ td_status td__rewrite_classifier(const td_graph *g, td_graph **out)
         any = find(g, g->nodes[i], &f);
     for (int i = 0; i < g->n_nodes && !rw.to->status; i++) {
         const td_node *n = td__rewrite_visit(&rw, i);
-        if (any && n == f.both)
+        bool product = any && (n == f.logits || n == f.data || n == f.weight);
+        if (any && fuse && n == f.both)
             emit(&rw, &f);
-        else if (any && n->op == TD_OP_PART && n->in[0] == f.both)
+        else if (any && fuse && n->op == TD_OP_PART && n->in[0] == f.both)
             rw.map[i] = rw.map[f.both->id];
-        else if (!any || (n != f.logits && n != f.data && n != f.weight))
+        else if (product && !fuse)
+            emit_parts(&rw, &f, n);
+        else if (!product)
             td__rewrite_copy(&rw, n);
     }
     return td__rewrite_end(&rw, out);
+}
+
+td_status td__rewrite_classifier(const td_graph *g, td_graph **out)
+{
+    return rewrite(g, true, out);
+}
+
+td_status td__rewrite_classifier_parts(const td_graph *g, td_graph **out)
+{
+    return rewrite(g, false, out);
 }

@@ -38,6 +38,8 @@ td_status td__reduce_plain(td__compressor *r, int k, float *data)
     size_t count = r->o.buckets[k].count;
     r->sent_nbytes += td__reduce_sum_nbytes(r, count);
     r->plain_nbytes += td__reduce_sum_nbytes(r, count);
+    if (r->o.nccl)
+        return td__nccl_sum(r->o.nccl, data, count);
     return td_allreduce(r->o.comm, data, data, count, TD_F32, TD_REDUCE_SUM,
                         &(td_coll_opts){.algo = r->o.algo});
 }

@@ -18,6 +18,7 @@
 #ifndef TD_PARALLEL_COMPRESSOR_H
 #define TD_PARALLEL_COMPRESSOR_H
 
+#include "coll/nccl/nccl.h"
 #include "tandem/coll.h"
 #include "tandem/program.h"
 
@@ -43,6 +44,7 @@ typedef struct td__compressor_opts {
     double momentum;      /* topk, onebit: of the optimizer, which then must not apply it itself */
     bool nesterov;
     double clip_norm; /* topk, onebit: local clipping, to clip_norm / sqrt(ranks); 0: none */
+    td__nccl *nccl;   /* allreduce: data is memory of GPUs, which this adds up; NULL: the host's */
 } td__compressor_opts;
 
 struct td__planner;

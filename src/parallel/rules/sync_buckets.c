@@ -122,6 +122,7 @@ td_status td__sync_buckets_create(td__sync *s, const char *compressor,
                                 .n_own = o->stage ? o->stage->n_own : 0,
                                 .compressor = compressor,
                                 .with = *with,
+                                .any_bits = s->x.config->any_bits,
                                 /* ranks that share memory need no second thread */
                                 .inline_ = td__comm_shares(s->x.comm)};
 
