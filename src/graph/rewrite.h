@@ -54,9 +54,9 @@ td__rewrite_fn td__rewrite_joined;    /* attention over q, k and v as one produc
 td__rewrite_fn td__rewrite_one_pass;  /* neighbours over the same memory into one node */
 td__rewrite_fn td__rewrite_classifier; /* logits and their cross entropy, some rows at a time */
 td__rewrite_fn td__rewrite_classifier_parts; /* their products alone: the same bits */
-td__rewrite_fn td__rewrite_unsplit;   /* sums of slices' gradients into concatenations */
-td__rewrite_fn td__rewrite_nhwc;      /* image chains in NHWC, reorders at their borders */
-td__rewrite_fn td__rewrite_elementwise; /* chains of elementwise operators into one */
+td__rewrite_fn td__rewrite_unsplit;          /* sums of slices' gradients into concatenations */
+td__rewrite_fn td__rewrite_nhwc;             /* image chains in NHWC, reorders at their borders */
+td__rewrite_fn td__rewrite_elementwise;      /* chains of elementwise operators into one */
 
 /* Append the backward nodes of the LOSS root to g in place; wanted: every param, and the inputs
  * `grad_inputs`. Adds PARAM_GRAD, SPARSE_GRAD and INPUT_GRAD roots. */

@@ -11,6 +11,9 @@
  *     completed <- push  <---------------------------------  copies; own half is done at once
  *     bell rings
  *
+ * A message of at most TOKEN bytes does not wait for its receiver, as between processes: a copy of
+ * it does (`token`), which the port has again when it was taken.
+ *
  * A rank that fails gives its buffers back to its caller, so it first takes its own halves out of
  * all queues and waits for copies that others have begun (`busy`).
  *
@@ -30,15 +33,21 @@
 #include "net/backoff.h"
 #include "net/poison.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, TOKEN = 8 };
 
 typedef struct queue {
     td__xfer *head, **tail;
 } queue;
 
+typedef struct token {
+    td__xfer x; /* its data are the bytes, moved is SIZE_MAX */
+    char bytes[TOKEN];
+} token;
+
 typedef struct port {
     pthread_mutex_t lock;
     queue *from;      /* (size) by the other rank */
+    td__xfer *idle;   /* tokens to be used again: steps allocate nothing */
     atomic_bool left; /* destroyed while healthy */
     _Atomic(td__xfer *) completed;
     atomic_int busy; /* copies by others that touch this rank's buffers */
@@ -120,14 +129,68 @@ static void fail_world(world *w, int rank, td_status st, const char *text)
             fail_rank(w, r, TD_EPEER, lost);
 }
 
+static bool is_token(const td__xfer *x)
+{
+    return x->moved == SIZE_MAX;
+}
+
 /* Take the transfers of `rank` out of one of its own queues, or out of the queue of sends to a
- * peer. */
+ * peer, where what was sent stays. */
 static void queue_clear(port *p, queue *q, bool sends)
 {
     pthread_mutex_lock(&p->lock);
-    if (q->head && q->head->is_send == sends)
+    td__xfer *x = q->head, *next;
+    bool ours = x && x->is_send == sends;
+    if (ours)
         queue_init(q);
+    for (; ours && x; x = next) {
+        next = x->next;
+        if (is_token(x))
+            queue_push(q, x);
+    }
     pthread_mutex_unlock(&p->lock);
+}
+
+/* Does a sender wait for this rank? With the port's lock. */
+static bool has_sender(const queue *q)
+{
+    const td__xfer *x = q->head;
+    while (x && is_token(x))
+        x = x->next;
+    return x && x->is_send;
+}
+
+/* A copy of a short message waits in its place. With the port's lock. */
+static bool leave_token(port *at, queue *q, td__xfer *x)
+{
+    token *t = (token *)at->idle;
+    if (x->nbytes > TOKEN)
+        return false;
+    if (t)
+        at->idle = t->x.next;
+    else
+        t = td__malloc(sizeof *t);
+    if (!t)
+        return false;
+    t->x = (td__xfer){.data = t->bytes,
+                      .nbytes = x->nbytes,
+                      .tag = x->tag,
+                      .peer = x->peer,
+                      .is_send = true,
+                      .moved = SIZE_MAX};
+    if (x->nbytes)
+        memcpy(t->bytes, x->data, x->nbytes);
+    queue_push(q, &t->x);
+    x->done = true;
+    return true;
+}
+
+static void give_token(port *at, td__xfer *x)
+{
+    pthread_mutex_lock(&at->lock);
+    x->next = at->idle;
+    at->idle = x;
+    pthread_mutex_unlock(&at->lock);
 }
 
 static void withdraw(inproc *m)
@@ -187,12 +250,13 @@ static td_status post(inproc *m, td__xfer *x, port *at, queue *q)
     td__xfer *other = NULL;
 
     TD_TRY(check_alive(m));
+    x->moved = 0;
     pthread_mutex_lock(&at->lock);
     bool left = atomic_load(&theirs->left);
     if (q->head && q->head->is_send != x->is_send) {
         other = queue_pop(q);
         atomic_fetch_add(&theirs->busy, 1);
-    } else if (!left) {
+    } else if (!left && !(x->is_send && leave_token(at, q, x))) {
         queue_push(q, x);
     }
     pthread_mutex_unlock(&at->lock);
@@ -200,8 +264,11 @@ static td_status post(inproc *m, td__xfer *x, port *at, queue *q)
         if (x->is_send ? meet_halves(w, m->base.rank, x, x->peer, other)
                        : meet_halves(w, x->peer, other, m->base.rank, x)) {
             x->done = true;
-            complete(theirs, other);
+            if (!is_token(other))
+                complete(theirs, other);
         }
+        if (is_token(other))
+            give_token(at, other);
         atomic_fetch_sub(&theirs->busy, 1);
         return x->done ? TD_OK : check_alive(m);
     }
@@ -377,10 +444,22 @@ static void inproc_unshare(td__mesh *mesh, uint64_t id)
     }
 }
 
+static void free_tokens(td__xfer *x)
+{
+    for (td__xfer *next; x; x = next) {
+        next = x->next;
+        td__free(x);
+    }
+}
+
 static void world_release(world *w)
 {
     if (atomic_fetch_sub(&w->refs, 1) != 1)
         return;
+    for (int i = 0; w->queues && i < w->size * w->size; i++)
+        free_tokens(w->queues[i].head); /* all that is left there */
+    for (int r = 0; w->ports && r < w->size; r++)
+        free_tokens(w->ports[r].idle);
     while (w->regions) {
         region *g = w->regions;
         w->regions = g->next;
@@ -411,8 +490,7 @@ static void leave(inproc *m)
         bool stranded = waits && !waits->is_send;
         pthread_mutex_unlock(&theirs->lock);
         pthread_mutex_lock(&m->port->lock);
-        waits = m->port->from[r].head;
-        stranded = stranded || (waits && waits->is_send);
+        stranded = stranded || has_sender(&m->port->from[r]);
         pthread_mutex_unlock(&m->port->lock);
         if (stranded)
             fail_world(w, r, TD_EPEER, text);

@@ -5,8 +5,8 @@
  *     dx = dlogits w,  dw = dlogits' x   the two backward products (op_linear.c)
  *
  * The logits, which are much of the memory of a language model, are there for attr.rows rows at a
- * time, in output 3: row r lies at r modulo attr.rows, and becomes its gradient there. dw is the sum
- * over all rows. dloss is known before. Made by rewriting only. */
+ * time, in output 3: row r lies at r modulo attr.rows, and becomes its gradient there. dw is the
+ * sum over all rows. dloss is known before. Made by rewriting only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ops/op_xent.h"
 

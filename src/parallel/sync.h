@@ -335,6 +335,9 @@ typedef struct td__sync_host {
     /* Of the run's moment this rank has no more than n ranges of the params and states, of all that
      * servers hold, `total`; n 0: everything. */
     void (*holds)(void *user, const td__param_range *at, int n, size_t total);
+    /* From here on this rank waits for others, which are judged instead if it takes long; NULL: not
+     * any more. The trainer's thread. */
+    void (*waits)(void *user, const char *what);
     /* What the run's moment needs is not there any more: no rank has it. */
     void (*lost)(void *user);
     /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What

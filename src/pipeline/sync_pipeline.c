@@ -149,12 +149,14 @@ static td_status make_inner(td__pipeline_rule *p)
     return TD_OK;
 }
 
-/* Where a byte can be sent without waiting for its receiver; worlds of threads cannot. */
+/* Where a byte can be sent without waiting for its receiver. */
 static td_status may_be_direct(const td__pipeline_rule *p, bool *out)
 {
     const td__sync_ctx *x = &p->base.x;
     td_device *device = td__params_device(x->step.params);
-    *out = !strcmp(td_comm_transport(x->comm), "shm") && td__comm_shares(x->comm) &&
+    const char *transport = td_comm_transport(x->comm);
+    *out = (!strcmp(transport, "shm") || !strcmp(transport, "inproc")) &&
+           td__comm_shares(x->comm) &&
            td__pipeline_may_be_direct(&p->shape, p->cut, td__device_host_reads(device), x->rows,
                                       x->step.micro_batches, x->batch);
     return *out ? td__direct_possible(x->comm, device, out) : TD_OK;

@@ -19,6 +19,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "graph/params.h"
 #include "ps/ps.h"
 
@@ -117,7 +118,9 @@ static td_status exchange(td__ps_rule *r)
     }
     r->late.ready = true;
     TD_TRY(td_send(r->peers, &mine, sizeof mine, TD_U8, 0, NULL));
-    TD_TRY(td_recv(r->peers, &last, sizeof last, TD_U8, 0, NULL));
+    /* Server 0 may wait for another one meanwhile, which is the one to be named. */
+    td_coll_opts longer = {.timeout_ms = 2 * td__comm_timeout_ms(r->base.x.comm)};
+    TD_TRY(td_recv(r->peers, &last, sizeof last, TD_U8, 0, &longer));
     return check_word(r, 0, &last);
 }
 
@@ -149,7 +152,9 @@ td_status td__ps_copy_turn(td__ps_rule *r)
 {
     if (!r->copies)
         return TD_OK;
+    td__ps_waits(r, "the word of other servers");
     td_status st = r->late.now ? TD_OK : exchange(r);
+    td__ps_waits(r, NULL);
     if (st)
         r->late.ready = r->late.ready && keep(r);
     else

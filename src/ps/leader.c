@@ -305,7 +305,10 @@ static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *w
     td__comm_says(r->base.x.comm, TD_PHASE_COMM, r->begun, "pushes of workers");
     if (vigil)
         td__comm_await(r->peers, true);
+    td__ps_waits(r, "pushes of workers");
     td_status st = look_for_push(r, only, until, worker, p, numbers);
+    r->in_vain = st == TD_ETIMEDOUT;
+    td__ps_waits(r, NULL);
     if (vigil)
         td__comm_await(r->peers, false);
     td__comm_says(r->base.x.comm, TD_PHASE_COMPUTE, r->begun, "pushes");

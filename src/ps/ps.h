@@ -155,7 +155,7 @@ struct td__ps_rule {
     unsigned char *place; /* (place_nbytes) servers beside server 0, with copies */
     size_t place_nbytes;
     td__ps_late late; /* servers, with copies */
-    bool parted;      /* all ranks have come to the end of the generation, or of the run */
+    bool parted;      /* all have come to the end of the generation, or nobody waits any more */
     float *done;      /* (steps_of_epoch) 1: the batch of this step is applied */
     uint64_t steps_of_epoch, n_done;
     bool counted_done; /* n_done is that of `done` */
@@ -169,6 +169,7 @@ struct td__ps_rule {
     int *counted;            /* (ranks) whose work is in the step */
     td__ps_push *pushed;     /* (workers) of a step together */
     bool stop;               /* another rank was asked to stop */
+    bool in_vain;            /* the last wait for pushes ended so */
     bool change;             /* elastic: a worker is lost, the generation is to end */
     uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
@@ -220,6 +221,12 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
     .abandon = td__ps_abandon, .prepared = td__ps_prepared, .forward = td__ps_forward
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
+
+/* Others are waited for, from here until `what` is NULL. */
+static inline void td__ps_waits(const td__ps_rule *r, const char *what)
+{
+    r->base.x.host.waits(r->base.x.host.user, what);
+}
 
 /* What server s has of a push. */
 static inline td__ps_held td__ps_held_of(const td__ps_rule *r, int s)

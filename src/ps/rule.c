@@ -1,6 +1,7 @@
 /* rule.c -- what the rules of a parameter server share: what they can be combined with, and how
  * they are made. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -300,9 +301,21 @@ void td__ps_destroy(td__sync *s)
     td__free(r->done);
 }
 
-void td__ps_abandon(td__sync *s, const char *why)
+/* Elastic: a rank that does not answer a request in time counts as lost. The links know, and the
+ * generation is told, or this rank would seem to have waited for something of its own. */
+static bool tell_late(td__ps_rule *r, const char *why)
 {
-    td__ps_rule *r = (td__ps_rule *)s;
+    bool late = r->in_vain || (r->peers && td__comm_cause(r->peers) == TD_ETIMEDOUT);
+    for (int i = 0; r->lanes && i < r->n_lanes; i++)
+        late = late || (r->lanes[i].link && td__comm_cause(r->lanes[i].link) == TD_ETIMEDOUT);
+    late = r->base.x.elastic && (late || td__ps_tables_late(r->tables));
+    if (late)
+        td__comm_poison_all(r->base.x.comm, TD_ETIMEDOUT, why);
+    return late;
+}
+
+static void abandon(td__ps_rule *r, const char *why)
+{
     td__ps_tables_abandon(r->tables, why);
     td__ps_team_abandon(r, why);
     td__ps_lanes_abort(r->lanes, r->n_lanes, why);
@@ -317,6 +330,18 @@ void td__ps_abandon(td__sync *s, const char *why)
     td_comm_destroy(r->peers);
     r->inbox = NULL;
     r->peers = NULL;
+}
+
+void td__ps_abandon(td__sync *s, const char *why)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    char text[512];
+    snprintf(text, sizeof text, "%s", why); /* of the last error, which changes */
+    bool late = tell_late(r, text);
+    abandon(r, text);
+    r->parted = true;
+    if (late && td__comm_cause(s->x.comm)) /* the last error is that of all ranks now */
+        return;
 }
 
 td_status td__ps_serve(td__sync *s)

@@ -202,7 +202,9 @@ static td_status receive(td__ps_rule *r, const td__ps_command *c)
             continue;
         td__ps_lane *l = &r->lanes[w];
         l->within_ms = (uint32_t)c->within_ms;
+        td__ps_waits(r, "a push of a worker");
         td_status st = receive_push(r, l, c->step);
+        td__ps_waits(r, NULL);
         if (st == TD_ETIMEDOUT && c->worker >= 0 && lost(r, st))
             TD_LOG(WARN, TRAIN, "rank %d has told server 0 of step %llu, and not server %d: %s",
                    l->rank, (unsigned long long)c->step, r->server, td_last_error());
@@ -315,7 +317,10 @@ static td_status follow(td__ps_rule *r)
     uint64_t step = 0;
     do {
         td__comm_says(r->base.x.comm, TD_PHASE_COMM, step, "commands of server 0");
-        TD_TRY(td_recv(r->peers, &c, sizeof c, TD_U8, 0, &IDLE));
+        td__ps_waits(r, "commands of server 0");
+        td_status st = td_recv(r->peers, &c, sizeof c, TD_U8, 0, &IDLE);
+        td__ps_waits(r, NULL);
+        TD_TRY(st);
         step = c.step ? c.step : step;
         td__comm_says(r->base.x.comm, TD_PHASE_COMPUTE, step, "a command of server 0");
         TD_TRY(obey(r, &c));

@@ -149,6 +149,12 @@ td_status td__rows_fetch(td__ps_tables *t, int k, td__ps_table *b, bool train)
     return TD_OK;
 }
 
+static void waits(const td__ps_tables *t, const char *what)
+{
+    if (t->x->host.waits)
+        t->x->host.waits(t->x->host.user, what);
+}
+
 static td_status lookup(void *user, const td__batch *batch, bool train, const td__batch **out)
 {
     td__ps_tables *t = user;
@@ -162,7 +168,10 @@ static td_status lookup(void *user, const td__batch *batch, bool train, const td
         td__ps_table *b = &t->at[k];
         TD_TRY(td__rows_number(t, b, batch));
         td__rows_ahead_use(ahead, k, b, batch);
-        TD_TRY(td__rows_fetch(t, k, b, train));
+        waits(t, "rows of servers");
+        td_status st = td__rows_fetch(t, k, b, train);
+        waits(t, NULL);
+        TD_TRY(st);
         TD_TRY(td_params_write(t->x->step.params, b->offset, b->n * b->width, b->values));
         t->batch.field[b->field] = b->local;
     }
@@ -222,7 +231,10 @@ td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr, ui
         TD_TRY(td__rows_ahead_wait(t->ahead));
     for (int k = 0; t && k < t->n; k++) {
         add_up(&t->at[k], e);
-        TD_TRY(td__rows_push(t, k, lr, step));
+        waits(t, "servers that take rows");
+        td_status st = td__rows_push(t, k, lr, step);
+        waits(t, NULL);
+        TD_TRY(st);
         t->at[k].n = 0;
     }
     return TD_OK;
@@ -511,6 +523,14 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why)
         return;
     td__ps_lanes_abort(t->ask, t->ask ? t->servers : 0, why);
     td__ps_lanes_abort(t->serve, t->serve ? t->ranks : 0, why);
+}
+
+bool td__ps_tables_late(const td__ps_tables *t)
+{
+    bool late = false;
+    for (int s = 0; t && s < t->servers; s++)
+        late = late || (t->ask[s].link && td__comm_cause(t->ask[s].link) == TD_ETIMEDOUT);
+    return late;
 }
 
 int td__ps_tables_unanswered(const td__ps_tables *t)

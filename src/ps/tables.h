@@ -50,6 +50,9 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why);
  * has closed its side. */
 void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why);
 
+/* Has a server not answered a request of this rank in time? */
+bool td__ps_tables_late(const td__ps_tables *t);
+
 /* The server that has not answered while this rank waited for it, which has failed so; -1: none. */
 int td__ps_tables_unanswered(const td__ps_tables *t);
 

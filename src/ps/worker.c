@@ -40,12 +40,16 @@ static td_status hear_others(td__ps_rule *r)
 static td_status next_order(td__ps_rule *r, td__ps_order *order)
 {
     td__comm_says(r->base.x.comm, TD_PHASE_COMM, r->clock + 1, "the next order of server 0");
-    if (r->lanes[0].member == 0) {
-        TD_TRY(td__ps_hear(&r->lanes[0], order, sizeof *order, true));
-        if (order->params || order->acks)
-            TD_TRY(hear_others(r));
-    }
-    return td__ps_team_order(r, order);
+    td__ps_waits(r, "orders of server 0");
+    td_status st = TD_OK;
+    if (r->lanes[0].member == 0)
+        st = td__ps_hear(&r->lanes[0], order, sizeof *order, true);
+    if (!st && r->lanes[0].member == 0 && (order->params || order->acks))
+        st = hear_others(r);
+    if (!st)
+        st = td__ps_team_order(r, order);
+    td__ps_waits(r, NULL);
+    return st;
 }
 
 /* A range of the params, from the lane of a server. */

@@ -197,6 +197,31 @@ static void mpiexec(const td__job_spec *s, args *x)
     add(x, text);
 }
 
+/* What runs a command of Horovod or MPI where no launcher of theirs does. An image or a node that
+ * has no tandem runs it all the same, as before: its programs may find each other otherwise. */
+static void meet(const td__job_spec *s, const td__job_place *p, args *x)
+{
+    const char *what = p->attended ? "" : "--no-results ";
+
+    if (p->local) {
+        add(x, p->self);
+        add(x, "attend");
+        add(x, "--no-results");
+        add(x, "--framework");
+        add(x, s->framework);
+        add(x, "--");
+        return;
+    }
+    add(x, "sh");
+    add(x, "-c");
+    add(x, td__arena_printf(x->a,
+                            "command -v '%s' >/dev/null && exec '%s' attend %s--framework %s -- "
+                            "\"$@\"; echo \"there is no %s here: nothing serves ranks of %s\" >&2; "
+                            "exec \"$@\"",
+                            p->self, p->self, what, s->framework, p->self, s->framework));
+    add(x, "sh");
+}
+
 static td_status choose(const td__service_config *c, const td__job_record *r,
                         const td__job_place *p, td__job_command *out, args *x)
 {
@@ -213,6 +238,9 @@ static td_status choose(const td__service_config *c, const td__job_record *r,
     out->own_ranks = local && s->n_command && !strcmp(s->framework, "mpi");
     if (out->own_ranks)
         mpiexec(s, x);
+    else if (s->n_command && s->members * td__job_processes(s) > 1 &&
+             (!strcmp(s->framework, "horovod") || !strcmp(s->framework, "mpi")))
+        meet(s, p, x);
     for (int i = 0; i < s->n_command; i++)
         add(x, s->command[i]);
     if (s->n_command || !local)

@@ -28,6 +28,12 @@ static const char *const *worker_addresses(td__arena *a, const td__group *g,
     return list;
 }
 
+bool td__framework_meets(const char *framework)
+{
+    return !strcmp(framework, "tandem") || !strcmp(framework, "horovod") ||
+           !strcmp(framework, "mpi");
+}
+
 void td__process_env(const td__group *g, const td__group_place *p, int member, int process,
                      td__texts *out)
 {
@@ -54,6 +60,9 @@ void td__process_env(const td__group *g, const td__group_place *p, int member, i
                          .master = master};
     if (!strcmp(g->spec->framework, "tandem") && w.size > 1)
         td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), master);
+    else if (td__framework_meets(g->spec->framework) && w.size > 1) /* master's is the program's */
+        td__texts_add(out, "%s=%s:%d", td__env_name(TD_ENV_STORE), first,
+                      (p->master_port ? p->master_port : TD__MASTER_PORT) - 1);
     if (w.worker)
         td__world_env(&w, g->spec->framework, out);
     else

@@ -21,11 +21,14 @@ enum { TD__MASTER_PORT = 12356, TD__WORKER_PORT = 12400 }; /* of the book; of TF
 typedef struct td__group_place {
     const char *const *hosts;   /* of each member; NULL: all are on this host */
     const char *master;         /* host of member 0 for the others; NULL: hosts[0] */
-    int master_port;            /* 0: TD__MASTER_PORT */
+    int master_port;            /* 0: TD__MASTER_PORT; the one before it is the group's too */
     const char *const *workers; /* "HOST:PORT" of every process, for TF_CONFIG; NULL: hosts with
                                    ports from TD__WORKER_PORT on */
 } td__group_place;
 
+/* Do its ranks meet at a store that rank 0 serves? Those of tandem at the master's port; Horovod's
+ * and MPI's under `tandem attend`, at the port before it. */
+bool td__framework_meets(const char *framework);
 /* Appends "K=V" for one process of a member. */
 void td__process_env(const td__group *g, const td__group_place *p, int member, int process,
                      td__texts *out);

@@ -371,7 +371,7 @@ static td_status prepare(td__service *s, td__active *a, const char *dir, char th
         TD_TRY(add_server(s, a->r, http, data, env));
     if (*data && (ops->sees_data || (!strcmp(ops->name, "slurm") && !*s->config->slurm_dir)))
         td__texts_add(env, "TRAINING_DATA_DIR=%s", data);
-    if (!strcmp(a->r->spec->framework, "tandem") && !c->own_ranks)
+    if (td__framework_meets(a->r->spec->framework) && !c->own_ranks)
         TD_TRY(add_secret(s, a->r, env));
     return TD_OK;
 }

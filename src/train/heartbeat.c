@@ -1,6 +1,8 @@
 /* heartbeat.c -- what a rank is doing: told to its comm, for the others' stall reports, and to its
  * agent, for `tandem status` and the watch over processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "coll/comm.h"
 #include "fault/faults.h"
 #include "train/trainer_impl.h"
@@ -32,6 +34,11 @@ static bool say_now(void *trainer, char *out, size_t max)
 {
     td__trainer *t = trainer;
     td__micro_batch_set *at = atomic_load(&t->run.at);
+    const char *waits = atomic_load(&t->run.waits);
+    if (waits) {
+        snprintf(out, max, "%s", waits);
+        return true;
+    }
     if (at)
         return td__micro_batch_set_now(at, out, max);
     return td__comm_now(t->world.comm, out, max);

@@ -106,6 +106,13 @@ static void holds(void *user, const td__param_range *at, int n, size_t total)
         t->replica.part.at[i] = at[i];
 }
 
+static void waits(void *user, const char *what)
+{
+    td__trainer *t = user;
+    atomic_store(&t->run.waits, what);
+    td__train_heartbeat(t, what ? TD_PHASE_COMM : TD_PHASE_COMPUTE, what ? what : "the step", NULL);
+}
+
 static void lost(void *user)
 {
     td__trainer *t = user;
@@ -134,6 +141,7 @@ td__sync_host td__train_host(td__trainer *t)
                            .follows = follows,
                            .followed = followed,
                            .holds = holds,
+                           .waits = waits,
                            .lost = lost,
                            .outputs = outputs};
 }

@@ -57,6 +57,7 @@ typedef struct td__train_run {
     bool has_states;  /* it has its states, those in the replica are given back */
     td__step_say say; /* of this rank, in the step under way */
     _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
+    _Atomic(const char *) waits;       /* what the rule waits for from other ranks; NULL: nothing */
     td__verify *verify;                /* NULL: nothing is run twice */
     td__step_cuts cuts;                /* params that the program reads in pieces; n 0: none */
     td__balance *balance;              /* NULL: micro-batches are dealt out evenly */

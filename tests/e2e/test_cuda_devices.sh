@@ -49,6 +49,7 @@ same "parallel.zero 2 in one process"
 has 'shards of 2 ranks go through the memory of their GPUs'
 train --set parallel.devices=3 --set parallel.pipeline=3
 same "3 stages in one process"
+has 'activations of 3 ranks go through the memory of their GPUs'
 EMULATED_APART=1 train --strategy mirrored
 same "GPUs that do not reach each other"
 said 'go through the memory of their GPUs' && fail "GPUs apart share memory"
@@ -74,6 +75,7 @@ rm -rf run
 run 0 "$tandem" train "$job" --run-dir run --set train.steps=3 "${common[@]}"
 same "place: cuda:1"
 has 'on 2 ranks (inproc)'
+has 'activations of 2 ranks go through the memory of their GPUs'
 refused 'place: cuda:1 is a GPU, and train.backend is cpu' --set train.backend=cpu
 refused 'parallel.devices: 2: the job runs on 4 ranks' -n 4 --set parallel.data=2
 export EMULATED_GPUS=1

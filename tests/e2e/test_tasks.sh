@@ -49,6 +49,11 @@ paste -d , <(cut -d , -f 4 later.csv) <(cut -d , -f 2 later-said.csv) | sed 1d |
     awk -F , -v told="$accuracy" '{ right += $1 == $2; n++ }
         END { share = 100 * right / n; exit !(n == 200 && share > 90 && share - told < 0.01 &&
             told - share < 0.01) }' || fail "eval says $accuracy %, predictions say another"
+# Its newest run is exported by the job's name too, as it is evaluated and predicts.
+run 0 "$tandem" export job.yaml -o by-job.npz
+run 0 "$tandem" export runs/customers-0001 -o by-run.npz
+cmp -s by-job.npz by-run.npz || fail "the job's newest run is another"
+run 2 "$tandem" export nosuch.yaml -o no.npz
 # A longer run: its rate ends with it, so it is said what to do, and that is done.
 run 2 "$tandem" train job.yaml --resume --set train.epochs=22
 has 'differs in train.epochs (20, now 22), and its learning rate ends with the run'

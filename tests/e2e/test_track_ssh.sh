@@ -5,6 +5,7 @@
 # that runs a script there as ssh does; and by a real sshd, where there is one.
 . "$(dirname "$0")/track.sh"
 kind=ssh
+host=127.0.0.1
 cat >reach <<'EOF'
 #!/bin/sh
 host=$1; shift

@@ -1,6 +1,7 @@
 /* attend.c -- `tandem attend`: what a job's program runs under where the service does not see its
  * files, in pods and on hosts: its metrics are brought to the service while it runs, and its
- * artifacts when it has succeeded. */
+ * artifacts when it has succeeded. Also where programs of Horovod and MPI find each other in a group
+ * that no launcher of theirs has started. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +16,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/config.h"
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/file_below.h"
+#include "agent_http.h"
 #include "command.h"
+#include "launch/foreign/member.h"
+#include "mpi_program.h"
 #include "remote/url.h"
 #include "service/track/artifact_list.h"
 #include "service/track/results.h"
@@ -37,11 +42,12 @@ enum {
 
 typedef struct attendance {
     const char *run, *artifacts, *metrics;
-    char url[TD__URL_BYTES]; /* of the job */
-    td__remote *remote;      /* NULL: another rank's affair */
-    char path[PATH_BYTES];   /* of the metrics; "": none has been seen */
-    uint64_t sent;           /* bytes of it */
-    bool told;               /* that they cannot be sent */
+    char url[TD__URL_BYTES];     /* of the job */
+    td__remote *remote;          /* NULL: another rank's affair */
+    char path[PATH_BYTES];       /* of the metrics; "": none has been seen */
+    uint64_t sent;               /* bytes of it */
+    bool told;                   /* that they cannot be sent */
+    td__foreign_member *meeting; /* NULL: the program finds the others by itself */
 } attendance;
 
 static td_status open_store(attendance *t)
@@ -175,30 +181,69 @@ static td_status send_artifacts(attendance *t)
 
 /* ---- the program ---- */
 
-static td_status begin(const char *const *argv, pid_t *pid, int *signals)
+/* Before there are threads, which then have them blocked too. */
+static td_status hold_signals(sigset_t *before, int *signals)
 {
-    sigset_t wanted, before;
+    sigset_t wanted;
 
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);
     sigaddset(&wanted, SIGINT);
     sigaddset(&wanted, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &wanted, &before);
+    sigprocmask(SIG_BLOCK, &wanted, before);
     signal(SIGPIPE, SIG_IGN);
     *signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-    *pid = *signals < 0 ? -1 : fork();
-    if (*pid < 0)
-        return TD_FAIL(TD_EIO, "%s: it cannot be started: %s", argv[0], strerror(errno));
+    return *signals < 0 ? TD_FAIL(TD_EIO, "no descriptor for signals: %s", strerror(errno)) : TD_OK;
+}
+
+/* Whose MPI it is, a program says that is linked with one. */
+static td_status meet(attendance *t, const char *framework, const char *program)
+{
+    const char *id = getenv("JOB_ID"), *attempt = getenv("TANDEM_ATTEMPT");
+    char library[128], job[64];
+
+    if (!strcmp(framework, "mpi")) {
+        if (!td__mpi_program(program, library, sizeof library)) {
+            fprintf(stderr,
+                    "tandem attend: %s is linked with no MPI: what it runs has a world under "
+                    "`tandem attend --framework mpich -- PROGRAM`, or openmpi\n",
+                    program);
+            return TD_OK;
+        }
+        framework = td__mpi_framework(library);
+    }
+    snprintf(job, sizeof job, "%.24s-%.24s", id ? id : "job", attempt ? attempt : "1");
+    return td__foreign_member_create(framework, job, td__agent_http(), &t->meeting);
+}
+
+static td_status begin(attendance *t, const char *const *argv, const sigset_t *before, pid_t *pid)
+{
+    td__texts own = {0};
+    int keep = -1;
+    td_status st = t->meeting ? td__foreign_member_env(t->meeting, &own, &keep) : TD_OK;
+    char **env = td__rank_environ(environ, &own);
+
+    if (!st && !env)
+        st = TD_FAIL(TD_ENOMEM, "out of memory for an environment");
+    *pid = st ? -1 : fork();
     if (*pid == 0) {
         setpgid(0, 0); /* a signal to our group would reach it twice, and end a run at once */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        sigprocmask(SIG_SETMASK, &before, NULL);
+        sigprocmask(SIG_SETMASK, before, NULL);
         signal(SIGPIPE, SIG_DFL);
-        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        if (keep >= 0)
+            fcntl(keep, F_SETFD, 0);
+        execvpe(argv[0], (char *const *)(uintptr_t)argv, env);
         fprintf(stderr, "tandem attend: %s: %s\n", argv[0], strerror(errno));
         _exit(127);
     }
-    return TD_OK;
+    if (!st && *pid < 0)
+        st = TD_FAIL(TD_EIO, "%s: it cannot be started: %s", argv[0], strerror(errno));
+    if (keep >= 0)
+        close(keep);
+    td__free(env);
+    td__texts_fini(&own);
+    return st;
 }
 
 /* Its exit status. */
@@ -216,7 +261,12 @@ static int attend(attendance *t, pid_t pid, int signals)
                 passed = true;
                 kill(pid, (int)info.ssi_signo);
             }
-        pid_t ended = waitpid(pid, &status, WNOHANG);
+        int aborted = td__foreign_member_aborted(t->meeting);
+        if (aborted >= 0) /* it waits to be killed */
+            kill(-pid, SIGKILL);
+        pid_t ended = waitpid(pid, &status, aborted >= 0 ? 0 : WNOHANG);
+        if (ended == pid && aborted >= 0)
+            return aborted;
         if (ended == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         if (ended < 0 && errno != EINTR)
@@ -228,6 +278,8 @@ static int attend(attendance *t, pid_t pid, int signals)
 static int run(const td__args *a)
 {
     attendance t = {.run = td__args_value(a, "run")};
+    const char *framework = td__args_value(a, "framework");
+    sigset_t before;
     const char *argv[256] = {NULL};
     int n = 0, signals = -1, rc;
     pid_t pid;
@@ -237,14 +289,25 @@ static int run(const td__args *a)
             return td__usage_error(a, "more than 255 words");
         argv[n] = td__args_at(a, n);
     }
-    td_status st = open_store(&t);
+    if (framework && strcmp(framework, "mpi") != 0 && !td__foreign_known(framework)) {
+        char names[128];
+        return td__usage_error(a, "--framework: '%s' is not mpi or one of %s", framework,
+                               td__foreign_names(names, sizeof names));
+    }
+    td_status st = td__args_has(a, "no-results") ? TD_OK : open_store(&t);
     if (!st)
-        st = begin(argv, &pid, &signals);
+        st = hold_signals(&before, &signals);
+    if (!st && framework)
+        st = meet(&t, framework, argv[0]);
+    if (!st)
+        st = begin(&t, argv, &before, &pid);
     if (st) {
+        td__foreign_member_destroy(t.meeting, false);
         td__remote_destroy(t.remote);
         return td__failure(a, st);
     }
     rc = attend(&t, pid, signals);
+    td__foreign_member_destroy(t.meeting, rc == 0);
     bring_metrics(&t);
     if (rc == 0 && t.remote && send_artifacts(&t)) { /* a success without its results is none */
         fprintf(stderr, "tandem attend: its artifacts: %s\n", td_last_error());
@@ -256,6 +319,11 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
+    {"framework", 0, "NAME",
+     "serve what programs of horovod, mpi, mpich or openmpi find each "
+     "other by",
+     NULL},
+    {"no-results", 0, NULL, "bring nothing to the service, which sees the files itself", NULL},
     {"run", 0, "DIR", "directory of a run of tandem train; its best weights are sent too", "FILE"},
     {0}};
 
@@ -267,10 +335,13 @@ const td__command td__command_attend = {
     .name = "attend",
     .args = "-- COMMAND ...",
     .summary = "run a job's program where `tandem serve` does not see its files",
-    .text = "For programs of jobs in pods and on other hosts. Lines of TANDEM_METRICS_FILE are "
-            "brought to the service while the program runs, and files of TANDEM_ARTIFACTS_DIR "
-            "when it has ended with status 0, by rank 0. `tandem serve` runs job files under it "
-            "by itself. Signals are passed on, and the status is the program's.",
+    .text =
+        "For programs of jobs in pods and on other hosts. Lines of TANDEM_METRICS_FILE are "
+        "brought to the service while the program runs, and files of TANDEM_ARTIFACTS_DIR "
+        "when it has ended with status 0, by rank 0. `tandem serve` runs job files under it "
+        "by itself. With --framework the members of a group, each under a `tandem attend` of its "
+        "own, find each other without a launcher of theirs: the service runs commands of jobs "
+        "with `framework: horovod` or `mpi` in this way. Signals are passed on, and the status is the program's.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

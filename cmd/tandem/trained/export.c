@@ -139,9 +139,28 @@ static void warn_of_tables(const td__checkpoint_info *info)
                 tables);
 }
 
+/* A directory, or the newest run of a job. */
+static td_status find_run(const char *from, char run[TD__PATH])
+{
+    struct stat st;
+    td__job *job;
+
+    if (stat(from, &st) != 0)
+        return TD_FAIL(TD_EINVAL, "%s is not a run's directory", from);
+    if (S_ISDIR(st.st_mode)) {
+        snprintf(run, TD__PATH, "%s", from);
+        return TD_OK;
+    }
+    TD_TRY(td__job_load(from, NULL, 0, &job));
+    td_status rc = td__run_dir_newest(td__job_log_opts(job)->runs_dir, td__job_name(job), run);
+    td__job_destroy(job);
+    return rc;
+}
+
 static td_status export(const td__args *a)
 {
-    const char *path, *from = td__args_at(a, 0);
+    const char *path;
+    char run[TD__PATH];
     td__checkpoint_info info;
     td_safetensors *s;
     char model[TD__PATH], b[TD__HUMAN];
@@ -150,11 +169,10 @@ static td_status export(const td__args *a)
 
     TD_TRY(pick_output(a, &path, &f));
     TD_TRY(td__output_check("output", path));
-    if (stat(from, &st) != 0 || !S_ISDIR(st.st_mode))
-        return TD_FAIL(TD_EINVAL, "%s is not a run's directory", from);
     if (f == ONNX || f == PYTHON)
         return export_model(a, path, f);
-    TD_TRY(td__session_checkpoint(from, td__args_value(a, "checkpoint"), &info));
+    TD_TRY(find_run(td__args_at(a, 0), run));
+    TD_TRY(td__session_checkpoint(run, td__args_value(a, "checkpoint"), &info));
     TD_TRY(td__run_dir_path(info.path, "model.safetensors", model));
     TD_TRY(td_safetensors_open(model, &s));
     td_status rc = write_file(s, &info, path, f);
@@ -202,7 +220,7 @@ static const char *const EXAMPLES[] = {
 
 const td__command td__command_export = {
     .name = "export",
-    .args = "RUN|CHECKPOINT",
+    .args = "RUN|JOB.yaml|CHECKPOINT",
     .summary = "write the trained weights or model for other programs",
     .text = "The tensors have the names and shapes that PyTorch's modules of the same kind give "
             "them. An ONNX file (opset 17) and a PyTorch module take samples as the model reads "

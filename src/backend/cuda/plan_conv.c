@@ -160,23 +160,21 @@ static td_status add_weight_by_cudnn(td__cuda *b, const td_node *n, td_kernel *k
                         .w = *w,
                         .w_type = dy->dtype, /* as PyTorch's; in f32 cuDNN is six times slower */
                         .at_x = TD__IN(1),
-                        .at_w = TD__SCRATCH(0),
                         .at_y = TD__IN(0)};
+    size_t scratch = 0;
     if (dy->layout != TD_LAYOUT_NHWC || x.layout != TD_LAYOUT_NHWC)
         return TD_ENOTSUP;
     td__conv_fold fold;
     bool folds = n->out[0].dtype == TD_F32 && td__conv_folds(&c, &fold);
-    size_t scratch = td__align_up(
-        (size_t)(w->dim[0] * (w->dim[1] + 16) * (w->dim[2] + 2) * (w->dim[3] + 2)) * sizeof(float),
-        256);
-    td__cuda_want_scratch(k, scratch);
     TD_TRY(folds ? td__conv_fold_image(b, k, &fold, &c, &x, &scratch)
                  : add_wider(b, k, &c, &x, &scratch));
+    c.at_w = TD__SCRATCH(scratch);
+    scratch += td__align_up((size_t)td_shape_count(&c.w) * td_dtype_size(c.w_type), 256);
+    td__cuda_want_scratch(k, scratch);
     TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
     if (folds)
-        return td__conv_fold_filter(b, k, &fold, true, TD__SCRATCH(0), TD__OUT(0));
-    return add_filter(b, k, w, false, c.w.dim[1], TD__SCRATCH(0), dy->dtype, TD__OUT(0),
-                      n->out[0].dtype);
+        return td__conv_fold_filter(b, k, &fold, true, c.at_w, TD__OUT(0));
+    return add_filter(b, k, w, false, c.w.dim[1], c.at_w, dy->dtype, TD__OUT(0), n->out[0].dtype);
 }
 
 /* ---- The operators --------------------------------------------------------------------------- */

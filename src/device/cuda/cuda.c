@@ -258,14 +258,10 @@ td_status td__cuda_find(td_device *device, const char *name, CUfunction *out)
 static td_status find_blocks(td__cuda_gpu *d)
 {
     static const char *const NAMES[TD__CUDA_BLOCK_KERNELS] = {
-        [TD__CUDA_BLEND] = "blocks_blend",
-        [TD__CUDA_BLENDED] = "blocks_blended",
-        [TD__CUDA_SCALE] = "blocks_scale",
-        [TD__CUDA_MOMENTS] = "blocks_moments",
-        [TD__CUDA_SQUARES] = "blocks_squares",
-        [TD__CUDA_COPIES] = "blocks_copies",
-        [TD__CUDA_FILL] = "blocks_fill",
-        [TD__CUDA_SQUARE_CHUNKS] = "blocks_square_chunks",
+        [TD__CUDA_BLEND] = "blocks_blend",     [TD__CUDA_BLENDED] = "blocks_blended",
+        [TD__CUDA_SCALE] = "blocks_scale",     [TD__CUDA_MOMENTS] = "blocks_moments",
+        [TD__CUDA_SQUARES] = "blocks_squares", [TD__CUDA_COPIES] = "blocks_copies",
+        [TD__CUDA_FILL] = "blocks_fill",       [TD__CUDA_SQUARE_CHUNKS] = "blocks_square_chunks",
 #define TD_UPDATE(NAME, kernel) [TD__CUDA_UPDATE + TD_UPDATE_##NAME] = "blocks_" #kernel,
 #include "device/updates.def"
 #undef TD_UPDATE

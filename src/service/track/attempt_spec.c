@@ -43,11 +43,11 @@ static json_t *processes_json(const td__group *g, const int *gpus)
     json_t *list = json_array();
     const char **workers = td__calloc((size_t)size, sizeof *workers);
     td__arena *a = NULL;
-    bool ok = workers && !td__arena_create(&a) && !td__free_ports(size + 1, &port);
+    bool ok = workers && !td__arena_create(&a) && !td__free_ports(size + 2, &port);
 
     for (int r = 0; ok && r < size; r++)
-        ok = (workers[r] = td__arena_printf(a, "127.0.0.1:%d", port + 1 + r)) != NULL;
-    place.master_port = port;
+        ok = (workers[r] = td__arena_printf(a, "127.0.0.1:%d", port + 2 + r)) != NULL;
+    place.master_port = port + 1;
     place.workers = workers;
     for (int r = 0; ok && r < size; r++) {
         td__texts env = {0};

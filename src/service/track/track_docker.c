@@ -155,8 +155,10 @@ static td_status make_plan(docker *d, const td__launch *l, const td__container *
     snprintf(p->network, sizeof p->network, "%s", d->config->docker_network);
     if (strcmp(p->network, "host") == 0) {
         p->port = n_found > 0 ? found[0].port : 0;
-        if (p->port == 0)
-            TD_TRY(td__free_ports(1 + l->members * td__job_processes(l->spec), &p->port));
+        if (p->port == 0) { /* the group's ports: one, the master's, those of workers */
+            TD_TRY(td__free_ports(2 + l->members * td__job_processes(l->spec), &p->port));
+            p->port++;
+        }
         return name_workers(l, p);
     }
     if (l->members == 1)
