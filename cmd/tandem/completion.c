@@ -159,7 +159,8 @@ static void fish(FILE *to)
         to);
 }
 
-bool td__help_completion(FILE *to, const char *shell)
+/* false: there is no such shell. */
+static bool write_script(FILE *to, const char *shell)
 {
     static const struct {
         const char *name;
@@ -176,7 +177,7 @@ bool td__help_completion(FILE *to, const char *shell)
 
 static int run(const td__args *a)
 {
-    if (!td__help_completion(stdout, td__args_at(a, 0)))
+    if (!write_script(stdout, td__args_at(a, 0)))
         return td__usage_error(a, "unknown shell '%s'; known: bash, zsh, fish", td__args_at(a, 0));
     return TD_EXIT_OK;
 }

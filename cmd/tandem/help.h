@@ -10,8 +10,6 @@
 void td__help_program(FILE *to);                       /* tandem --help */
 void td__help_command(FILE *to, const td__command *c); /* tandem help train */
 void td__help_man(FILE *to);                           /* tandem help --man: man/tandem.1 */
-/* false: there is no such shell. */
-bool td__help_completion(FILE *to, const char *shell);
 
 /* "-n, --ranks N", as help and the manual page write it; without the letter where there is none. */
 void td__flag_text(const td__flag *f, char *buf, size_t nbytes);

@@ -171,7 +171,8 @@ static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *o
     return finish(&in, &b);
 }
 
-td__model td__compiled_model(td__compiled *c)
+/* The model as the trainer knows it; valid as long as c. */
+static td__model compiled_model(td__compiled *c)
 {
     return (td__model){.build = build, .user = c};
 }
@@ -296,7 +297,7 @@ static td_status make(td_trainer *t, const td_compile_opts *o)
     td__dataset *const parts[TD_PART_COUNT] = {[TD_PART_TRAIN] = t->parts[0]->samples,
                                                [TD_PART_VALID] =
                                                    t->parts[1] ? t->parts[1]->samples : NULL};
-    td__model model = td__compiled_model(&t->model);
+    td__model model = compiled_model(&t->model);
     td__train_opts opts = train_opts(o);
     bool found;
 

@@ -196,17 +196,16 @@ static td_status show_model(td__job_run *r)
     return st;
 }
 
-static td_status observe(td__job_run *r)
+/* This is rank 0: the run's files from `step` on, but for the metrics, which are open; taken over:
+ * from another rank 0. */
+static td_status observe(td__job_run *r, td__trainer *trainer, uint64_t step, bool taken_over)
 {
     const td__job_log *log = td__job_log_opts(r->session.job);
-    td__trainer *trainer = r->session.trainer;
 
-    if (!r->o.no_dir) {
-        TD_TRY(td__metrics_file_create(r->dir, r->from_step, &r->metrics));
+    if (r->metrics)
         TD_TRY(td__trainer_observe(trainer, r->metrics));
-    }
     if (log->tensorboard && !r->o.no_dir) {
-        TD_TRY(td__tensorboard_create(r->dir, r->from_step, false, &r->tensorboard));
+        TD_TRY(td__tensorboard_create(r->dir, step, taken_over, &r->tensorboard));
         TD_TRY(show_model(r));
         TD_TRY(td__trainer_observe(trainer, r->tensorboard));
     }
@@ -224,20 +223,12 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
                             uint64_t *told_step, uint64_t *told_valid)
 {
     td__job_run *r = user;
-    const td__job_log *log = td__job_log_opts(r->session.job);
     td__members *m = r->session.members;
 
     TD_TRY(accept_run(r));
     TD_TRY(td__metrics_file_take_over(r->dir, step, valid, told_step, told_valid, &r->metrics));
-    TD_TRY(td__trainer_observe(trainer, r->metrics));
-    if (log->tensorboard) {
-        TD_TRY(td__tensorboard_create(r->dir, step, true, &r->tensorboard));
-        TD_TRY(show_model(r));
-        TD_TRY(td__trainer_observe(trainer, r->tensorboard));
-    }
-    TD_TRY(td__job_run_live(r, trainer));
     m->ops->run_dir(m, r->dir);
-    return watch(r, trainer, true);
+    return observe(r, trainer, step, true);
 }
 
 /* Once, however often the others' loss makes it the end. */
@@ -352,9 +343,9 @@ static td_status first_weights(void *user)
     return td__job_run_from(user);
 }
 
-static td_status prepare_elastic(td__job_run *r)
+/* The directory that the launcher has made, or named. */
+static td_status find_elastic(td__job_run *r)
 {
-    td__session *s = &r->session;
     const char *dir = r->o.run_dir;
     char job[TD__PATH];
     struct stat info;
@@ -365,11 +356,14 @@ static td_status prepare_elastic(td__job_run *r)
     TD_TRY(td__run_dir_create(dir, NULL, r->dir));
     TD_TRY(lock_run(r, LOCK_MS));
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
-    if (stat(job, &info) != 0)
-        TD_TRY(write_job(r));
-    TD_TRY(td__job_run_processor(r));
-    TD_TRY(open_data(r, true));
-    td__session_warn_model(s->job);
+    return stat(job, &info) != 0 ? write_job(r) : TD_OK;
+}
+
+/* Any process may lead. */
+static td_status prepare_elastic(td__job_run *r)
+{
+    td__session *s = &r->session;
+
     TD_TRY(td__faults_record(s->faults, r->dir));
     TD_TRY(td__run_dir_path(r->dir, "checkpoints", r->checkpoints));
     r->lead = (td__train_lead){
@@ -470,6 +464,20 @@ static td_status take_up(td__job_run *r)
     return TD_OK;
 }
 
+/* The directory of a run of fixed ranks that is there already, if it is to go on. */
+static td_status find_fixed(td__job_run *r)
+{
+    td__session *s = &r->session;
+
+    if (s->comm)
+        TD_TRY(td__session_agree(s));
+    TD_TRY(take_up(r));
+    td__sync_world w = td__sync_world_of(s->comm, false);
+    w.starts = true;
+    TD_TRY(td__train_check(&s->opts, &w));
+    return r->o.resume ? find_run_for_all(r) : TD_OK;
+}
+
 td_status td__job_run_prepare(td__job_run *r)
 {
     td__session *s = &r->session;
@@ -478,35 +486,30 @@ td_status td__job_run_prepare(td__job_run *r)
     TD_TRY(td__crew_check(s));
     TD_TRY(td__job_run_check_from(r));
     TD_TRY(td__job_run_lower(r));
-    if (s->members) {
+    if (s->members)
         TD_TRY(td__job_run_check_elastic(r));
+    /* When a rank fails, the launcher ends the others, which have to say why: so none does before
+     * all are ready for that. */
+    if (s->members || s->comm)
         ready(r);
-        return prepare_elastic(r);
-    }
-    if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
-        ready(r);
-        TD_TRY(td__session_agree(s)); /* so none does before all are ready for that */
-    }
-    TD_TRY(take_up(r));
-    td__sync_world w = td__sync_world_of(s->comm, false);
-    w.starts = true;
-    TD_TRY(td__train_check(&s->opts, &w));
-    if (r->o.resume)
-        TD_TRY(find_run_for_all(r));
+    TD_TRY(s->members ? find_elastic(r) : find_fixed(r));
     if (r->past.finished)
         return TD_OK;
     TD_TRY(td__job_run_processor(r));
     s->spreading = r->o.hooks.spreading;
     s->spreading_user = r->o.hooks.user;
-    TD_TRY(open_data(r, r->o.resume));
-    if (s->opts.sync.sequence && !s->comm) /* several have been checked before they were started */
+    TD_TRY(open_data(r, s->members || r->o.resume));
+    /* Several have been checked before they were started. */
+    if (s->opts.sync.sequence && !s->comm && !s->members)
         TD_TRY(td__session_check_tensor(s));
     ready(r);
-    s->opts.profile = r->o.profile;
-    if (td__job_run_leads(r)) {
+    if (td__job_run_leads(r))
         td__session_warn_model(s->job);
+    s->opts.profile = r->o.profile;
+    if (s->members)
+        return prepare_elastic(r);
+    if (td__job_run_leads(r))
         return prepare_lead(r);
-    }
     s->opts.blank = true; /* rank 0 sends the weights */
     return td__session_trainer(s);
 }
@@ -525,7 +528,9 @@ td_status td__job_run_open(td__job_run *r)
         return watch(r, r->session.trainer, false);
     if (r->o.resume)
         TD_TRY(accept_run(r));
-    return observe(r);
+    if (!r->o.no_dir)
+        TD_TRY(td__metrics_file_create(r->dir, r->from_step, &r->metrics));
+    return observe(r, r->session.trainer, r->from_step, false);
 }
 
 td_status td__job_run_train(td__job_run *r, const atomic_int *stop)

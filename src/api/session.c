@@ -138,7 +138,8 @@ td_status td__session_fit_text(td__session *s, const char *text, size_t nbytes, 
     return nbytes ? td__fit_parse(text, nbytes, where, &s->fit) : TD_OK;
 }
 
-td_status td__session_fit(td__session *s, const char *path)
+/* That of the run or checkpoint at `path`, if it says how its data were read. */
+static td_status fit_of(td__session *s, const char *path)
 {
     td__text text = {0};
     td_status st = td__checkpoint_preprocessing(path, &text);
@@ -330,12 +331,18 @@ static void go_up(char *path, const char *name)
         *slash = 0;
 }
 
-td_status td__place_find(const char *path, td__place *out)
+/* What a user names: a run's directory, a checkpoint's, or a job file. */
+typedef struct place {
+    char job[TD__PATH]; /* the job file */
+    char run[TD__PATH]; /* the run; "" for a job file: its newest run is meant */
+} place;
+
+static td_status find_place(const char *path, place *out)
 {
     struct stat info;
     char real[PATH_MAX];
 
-    *out = (td__place){0};
+    *out = (place){0};
     if (strlen(path) >= sizeof out->job)
         return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", path);
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
@@ -377,10 +384,10 @@ td_status td__session_checkpoint(const char *run, const char *which, td__checkpo
 }
 
 /* The run that is meant: the one named, or the job's newest. */
-static td_status find_run(td__session *s, const td__place *place, char run[TD__PATH])
+static td_status find_run(td__session *s, const place *at, char run[TD__PATH])
 {
-    if (*place->run) {
-        snprintf(run, TD__PATH, "%s", place->run);
+    if (*at->run) {
+        snprintf(run, TD__PATH, "%s", at->run);
         return TD_OK;
     }
     return td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), run);
@@ -398,8 +405,8 @@ static td_status open_trained_data(td__session *s, const td__checkpoint_info *in
     char what[256];
     bool changed = false;
 
-    td_status st = td__session_fit(s, info->path);
-    TD_TRY((st || !s->fit) && is_gone(info) ? td__session_fit(s, run) : st);
+    td_status st = fit_of(s, info->path);
+    TD_TRY((st || !s->fit) && is_gone(info) ? fit_of(s, run) : st);
     if (!s->fit && td__has_word(td__source_find(td__job_data(s->job)->source)->reads, "dir"))
         TD_LOG(WARN, DATA,
                "%s has no preprocessing.json (an older program wrote it): categories, words and "
@@ -499,16 +506,16 @@ static td_status find_checkpoint(td__session *s, const char *from, const char *w
 static td_status open_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
                               const char *which, td__checkpoint_info *info)
 {
-    td__place place;
+    place at;
     char run[TD__PATH];
 
-    TD_TRY(td__place_find(path, &place));
-    s->of_run = *place.run != 0;
-    TD_TRY(td__session_job(s, place.job, sets, n_sets));
+    TD_TRY(find_place(path, &at));
+    s->of_run = *at.run != 0;
+    TD_TRY(td__session_job(s, at.job, sets, n_sets));
     TD_TRY(join_to_use(s));
-    TD_TRY(find_run(s, &place, run));
+    TD_TRY(find_run(s, &at, run));
     /* A checkpoint that is named by its own directory is the one that is meant. */
-    bool own = *place.run && strcmp(place.run, path) != 0 && !which;
+    bool own = *at.run && strcmp(at.run, path) != 0 && !which;
     TD_TRY(find_checkpoint(s, own ? path : run, which, info));
     TD_TRY(open_trained_data(s, info, run));
     s->opts.checkpoint_dir = NULL;

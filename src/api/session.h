@@ -52,10 +52,8 @@ TD_NODISCARD td_status td__session_job(td__session *s, const char *path, const c
                                        int n_sets);
 /* Warn of keys that were given by their old names; of several ranks, one does. */
 void td__session_warn_renamed(const td__job *j);
-/* Before the data: they are to be read as those that the run or checkpoint at `path` was trained
- * on, if it says how. */
-TD_NODISCARD td_status td__session_fit(td__session *s, const char *path);
-/* The same from the text of preprocessing.json; `where` is for errors. */
+/* Before the data: they are to be read as those of the text of preprocessing.json, if there is one;
+ * `where` is for errors. */
 TD_NODISCARD td_status td__session_fit_text(td__session *s, const char *text, size_t nbytes,
                                             const char *where);
 /* After the data: have they changed since? As td__data_changed. */
@@ -83,16 +81,10 @@ TD_NODISCARD td_status td__session_agree(const td__session *s);
 /* 0 if alone; of an elastic rank, as it is now or was last. */
 int td__session_rank(const td__session *s);
 
-/* What a user names: a run's directory, a checkpoint's, or a job file. */
-typedef struct td__place {
-    char job[TD__PATH]; /* the job file */
-    char run[TD__PATH]; /* the run; "" for a job file: its newest run is meant */
-} td__place;
-TD_NODISCARD td_status td__place_find(const char *path, td__place *out);
-
-/* A session on a trained model: the place at `path`, overrides, and which checkpoint: as below.
- * Ranks with a comm have the parts of it that the job's mesh gives them, and the checkpoint that
- * rank 0 has found; a failure of one of them is told the others. Collective then. */
+/* A session on a trained model: that of a run's directory, of a checkpoint's, or of a job file, at
+ * `path`; overrides; and which checkpoint: as below. Ranks with a comm have the parts of it that the
+ * job's mesh gives them, and the checkpoint that rank 0 has found; a failure of one of them is told
+ * the others. Collective then. */
 TD_NODISCARD td_status td__session_trained(td__session *s, const char *path,
                                            const char *const *sets, int n_sets, const char *which,
                                            td__checkpoint_info *info);

@@ -43,7 +43,4 @@ struct td_trainer {
 /* What fit does with a job. */
 TD_NODISCARD td_status td__trainer_fit_job(td_trainer *t, td_run_result *out);
 
-/* The model as the trainer knows it; valid as long as c. */
-td__model td__compiled_model(td__compiled *c);
-
 #endif

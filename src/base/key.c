@@ -103,7 +103,8 @@ char *td__key_text(const td__key *k, const void *record, char *buf, size_t nbyte
     const char *at = (const char *)record + k->to.at;
 
     switch (k->to.type) {
-    case TD_OPTION_NONE: buf[0] = '\0'; break;
+    case TD_OPTION_NONE:
+    case TD_OPTION_TREE: buf[0] = '\0'; break;
     case TD_OPTION_BOOL: {
         bool yes = *(const bool *)at != ((k->flags & TD_KEY_NOT) != 0);
         if (k->type == TD_KEY_BOOL)

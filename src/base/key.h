@@ -11,6 +11,8 @@
 
 #include "tandem/types.h"
 
+struct td__tree; /* job/tree.h */
+
 /* A member of a struct as data: where it lies and what type it has. */
 typedef enum td__option_type {
     TD_OPTION_NONE,
@@ -23,7 +25,8 @@ typedef enum td__option_type {
     TD_OPTION_TEXT,
     TD_OPTION_DTYPE,
     TD_OPTION_INTS, /* const int64_t *; how many there are is an int, `count` */
-    TD_OPTION_TEXTS
+    TD_OPTION_TEXTS,
+    TD_OPTION_TREE /* const td__tree *: as it stands, with its place */
 } td__option_type;
 
 typedef struct td__option {
@@ -43,7 +46,8 @@ typedef struct td__option {
         const char *: TD_OPTION_TEXT,     \
         td_dtype: TD_OPTION_DTYPE,        \
         const int64_t *: TD_OPTION_INTS,  \
-        const char *const *: TD_OPTION_TEXTS)
+        const char *const *: TD_OPTION_TEXTS, \
+        const struct td__tree *: TD_OPTION_TREE)
 
 /* Initialisers, {TD_OPTION(td__train_opts, optim.lr)}; of a list with the member for its length. */
 #define TD_OPTION(record, path) \
@@ -87,7 +91,7 @@ typedef struct td__key {
     const char *(*list)(int i);
     unsigned flags;
     const char *shown; /* the default in words, where def does not say it */
-    td__option to;     /* what it fills; none: read by its own code */
+    td__option to;     /* what it fills */
     const char *none;  /* the text that is NULL in the member */
     double scale;      /* the member is the value times this; 0: the value */
     /* Its first name, if it was renamed: accepted with a warning, and its name in digests. The

@@ -11,7 +11,8 @@ static size_t asked(unsigned char c)
     return c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 }
 
-size_t td__utf8_char(const char *s, size_t nbytes)
+/* Bytes of the character that begins here, at most `nbytes`; 0: none does. */
+static size_t char_nbytes(const char *s, size_t nbytes)
 {
     const unsigned char *b = (const unsigned char *)s;
     size_t n = nbytes ? asked(b[0]) : 0;
@@ -31,7 +32,7 @@ size_t td__utf8_char(const char *s, size_t nbytes)
 bool td__utf8_valid(const char *s, size_t nbytes)
 {
     for (size_t at = 0, n; at < nbytes; at += n) {
-        n = td__utf8_char(s + at, nbytes - at);
+        n = char_nbytes(s + at, nbytes - at);
         if (!n)
             return false;
     }
@@ -43,7 +44,7 @@ void td__utf8_clean(char *s)
     size_t nbytes = strlen(s);
 
     for (size_t at = 0, n; at < nbytes; at += n) {
-        n = td__utf8_char(s + at, nbytes - at);
+        n = char_nbytes(s + at, nbytes - at);
         if (n)
             continue;
         size_t left = nbytes - at, more = asked((unsigned char)s[at]);

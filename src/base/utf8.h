@@ -6,9 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the character that begins here, at most `nbytes`; 0: none does. No surrogates, nothing
- * beyond 10FFFF, no longer forms than needed. */
-size_t td__utf8_char(const char *s, size_t nbytes);
+/* No surrogates, nothing beyond 10FFFF, no longer forms than needed. */
 bool td__utf8_valid(const char *s, size_t nbytes);
 /* Every byte that belongs to no character becomes '?'. A character that was cut at the end goes. */
 void td__utf8_clean(char *s);

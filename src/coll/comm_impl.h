@@ -212,7 +212,6 @@ td_status td__comm_run(td_comm *c, td__coll_call *call);
 td_status td__comm_submit(td_comm *c, td__coll_call *call, td_work **work);
 /* Wait until all work submitted before is done. */
 void td__comm_drain(td_comm *c);
-td_status td__queue_create(td_comm *c, td__queue **out);
 void td__queue_destroy(td__queue *q); /* joins the worker; NULL is allowed */
 
 /* Tell all other ranks which call this one is in; a rank in another one answers with poison. */

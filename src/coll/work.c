@@ -60,7 +60,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-td_status td__queue_create(td_comm *c, td__queue **out)
+static td_status queue_create(td_comm *c, td__queue **out)
 {
     td__queue *q = td__calloc(1, sizeof *q);
 
@@ -123,7 +123,7 @@ td_status td__comm_submit(td_comm *c, td__coll_call *call, td_work **work)
 {
     *work = NULL;
     if (!c->queue)
-        TD_TRY(td__queue_create(c, &c->queue));
+        TD_TRY(queue_create(c, &c->queue));
     td__queue *q = c->queue;
     pthread_mutex_lock(&q->lock);
     td_work *w = q->spare;

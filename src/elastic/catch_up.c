@@ -10,7 +10,8 @@
  *
  * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
  * hold shards, 3 and 4 are those of catch_up_shards.c. Where those that are the furthest have parts
- * of the state, these are put together on one of them first (catch_up_parts.c). */
+ * of the state, these are put together on one of them first (catch_up_parts.c). Of fixed ranks,
+ * rank 0 is the source. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -44,10 +45,10 @@ static td_status fill(td__elastic *e, td__hello *h)
     h->rank = e->replica->last_rank;
     h->size = e->replica->last_size;
     h->part = e->replica->part;
-    h->prepared = e->ops->prepared(e->user);
+    h->prepared = e->ops->prepared(e->trainer);
     if (e->sharded)
         td__shards_say(e, h);
-    else if (h->has && !h->part.n) {
+    else if (h->has && e->members && !h->part.n) {
         TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params),
                               TD_MAP_READ, &map));
         h->crc = td__crc32c(0, map.at, map.nbytes);
@@ -102,7 +103,7 @@ static td_status check_jobs(const td__elastic *e, const td__hello *all, int best
 {
     for (int r = 0; r < e->world->ranks; r++)
         if (all[r].agreement != all[best].agreement) {
-            TD_TRY(e->ops->agree(e->user, best));
+            TD_TRY(e->ops->agree(e->trainer, best));
             return TD_FAIL(TD_EPEER, "job or options of rank %d differ from those of rank %d", r,
                            best);
         }
@@ -136,7 +137,7 @@ static td_status transfer(td__elastic *e, const td__hello *all, int best, const 
     td__reshard p;
     td_status st = TD_OK;
 
-    if (holders(all, e->world->ranks, best) == 1)
+    if (!e->members || holders(all, e->world->ranks, best) == 1)
         return td__cargo_broadcast(c, e->world->comm, best);
     TD_TRY(plan(e, all, best, &p));
     for (int r = 0; r < e->world->ranks && !st; r++) {
@@ -162,7 +163,7 @@ void td__catch_up_commit(td__elastic *e, const td__hello *from)
     e->replica->has = TD_REPLICA_STATE;
     e->replica->part.n = 0;
     e->replica->received = true;
-    if (e->replica->event_log.n)
+    if (e->members && e->replica->event_log.n)
         e->replica->loss =
             e->replica->event_log.step[(e->replica->event_log.n - 1) % TD__EVENT_LOG_STEPS].loss;
 }
@@ -221,11 +222,11 @@ static td_status begin_again(td__elastic *e)
     td__replica *r = e->replica;
     td_optimizer *o;
 
-    e->ops->rewind(e->user);
+    e->ops->rewind(e->trainer);
     r->state = r->first;
     r->loss = (double)NAN;
     td_schedule_set_state(r->schedule, r->state.schedule);
-    TD_TRY(e->ops->fill(e->user));
+    TD_TRY(e->ops->fill(e->trainer));
     TD_TRY(td_optimizer_create(e->optim, r->params, &o));
     td_optimizer_destroy(r->optimizer);
     r->optimizer = o;
@@ -245,7 +246,7 @@ static td_status from_disk(td__elastic *e)
     if (lost)
         TD_TRY(begin_again(e));
     if (e->world->rank == 0)
-        TD_TRY(e->ops->find(e->user, &found));
+        TD_TRY(e->ops->find(e->trainer, &found));
     if (e->world->rank == 0 && lost)
         TD_LOG(WARN, TRAIN,
                "all ranks that held the state of the run were lost: it goes back to step %llu",
@@ -354,5 +355,28 @@ td_status td__catch_up(td__elastic *e)
         return TD_FAIL(TD_ENOMEM, "no memory for the states of %d ranks", e->world->ranks);
     td_status st = agree(e, all);
     td__free(all);
+    return st;
+}
+
+td_status td__catch_up_first(td__elastic *e)
+{
+    td__replica *own = e->replica;
+    td_comm *comm = e->world->comm;
+    td__hello first;
+    td__cargo c;
+
+    TD_TRY(fill(e, &first));
+    TD_TRY(td_broadcast(comm, &first, sizeof first, TD_U8, 0, NULL));
+    if (own->shards) {
+        TD_TRY(td__states_broadcast(&own->sync_states, first.sync_nbytes, comm, 0));
+        if (e->world->rank > 0)
+            td__catch_up_commit(e, &first);
+        return e->ops->load(e->trainer, first.has);
+    }
+    if (e->world->rank > 0)
+        return receive(e, &first, 0);
+    TD_TRY(td__cargo_load(&c, own, TD_MAP_READ, &own->sync_states));
+    td_status st = td__cargo_broadcast(&c, comm, 0);
+    td__cargo_drop(&c);
     return st;
 }

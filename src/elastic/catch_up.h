@@ -28,6 +28,8 @@ typedef struct td__hello {
 
 /* Brings all ranks of the generation to the newest state that any of them holds. Collective. */
 TD_NODISCARD td_status td__catch_up(td__elastic *e);
+/* Fixed ranks: brings all to what rank 0 has, whatever the others hold. Collective. */
+TD_NODISCARD td_status td__catch_up_first(td__elastic *e);
 /* At a step border: ranks that leave hand their shards to those that stay. Collective. */
 TD_NODISCARD td_status td__hand_over_shards(td__elastic *e);
 

@@ -38,8 +38,8 @@ td_status td__parts_settle(td__elastic *e, const td__hello *all, int best, bool 
     if (some)
         TD_TRY(td_broadcast(e->world->comm, &event_log, sizeof event_log, TD_U8, best, NULL));
     if (mine)
-        TD_TRY(e->ops->forward(e->user));
-    e->ops->close(e->user);
+        TD_TRY(e->ops->forward(e->trainer));
+    e->ops->close(e->trainer);
     if (mine) {
         td__replica_part part = own->part;
         own->event_log = event_log;

@@ -41,7 +41,7 @@ void td__shards_say(const td__elastic *e, td__hello *h)
     int n = td__replica_held(e->replica, h->holding, unused);
     h->has = h->has && e->replica->holding.ranks;
     h->n_holdings = h->has ? n : 0;
-    h->prepared = e->ops->prepared(e->user);
+    h->prepared = e->ops->prepared(e->trainer);
     h->whole = e->replica->whole;
 }
 
@@ -52,10 +52,10 @@ static td_status settle(td__elastic *e, bool forward)
 {
     td_status st = TD_OK;
     if (forward) {
-        st = e->ops->forward(e->user);
+        st = e->ops->forward(e->trainer);
         e->replica->whole = false;
     }
-    e->ops->close(e->user);
+    e->ops->close(e->trainer);
     return st;
 }
 
@@ -162,7 +162,7 @@ static td_status go_on(td__elastic *e, const td__hello *all, int best, const wor
         own->event_log = event_log;
         td__catch_up_commit(e, &all[best]);
     }
-    TD_TRY(e->ops->join(e->user));
+    TD_TRY(e->ops->join(e->trainer));
     TD_TRY(run_move(e, w, all[best].optimizer_steps));
     if (!is_there(all, rank, best)) {
         own->event_log = event_log;
@@ -194,7 +194,7 @@ static td_status find_state(td__elastic *e, bool *yes)
     memset(&f, 0, sizeof f);
     *yes = false;
     if (e->world->rank == 0)
-        TD_TRY(e->ops->find(e->user, yes));
+        TD_TRY(e->ops->find(e->trainer, yes));
     f.state = own->state;
     f.yes = *yes;
     TD_TRY(td_broadcast(e->world->comm, &f, sizeof f, TD_U8, 0, NULL));
@@ -211,22 +211,22 @@ static td_status from_disk(td__elastic *e, td__holding to)
     td_optimizer *o;
     bool found;
 
-    e->ops->rewind(e->user);
+    e->ops->rewind(e->trainer);
     TD_TRY(settle(e, false));
     TD_TRY(td__replica_release(own, e->optim));
     own->event_log = (td__event_log){.n = 0};
     own->loss = (double)NAN;
     own->state = own->first;
     td_schedule_set_state(own->schedule, own->state.schedule);
-    TD_TRY(e->ops->join(e->user));
+    TD_TRY(e->ops->join(e->trainer));
     TD_TRY(td__holding_optimizer(e->optim, own->params, to, &e->worlds, &o));
     td_optimizer_destroy(own->optimizer);
     own->optimizer = o;
     TD_TRY(find_state(e, &found));
     if (!found)
-        TD_TRY(e->ops->fill(e->user));
+        TD_TRY(e->ops->fill(e->trainer));
     else if (own->shards)
-        TD_TRY(e->ops->load(e->user));
+        TD_TRY(e->ops->load(e->trainer, true));
     td_params_touch(own->params);
     own->holding = to;
     own->whole = !params_sharded(e);
@@ -334,7 +334,7 @@ static td_status hand_over(td__elastic *e, const int32_t *goes, worlds *w)
         st = find_stay(e, goes, w->to);
     TD_TRY(st);
     TD_TRY(plan(e, w));
-    e->ops->close(e->user); /* what knows the optimizer */
+    e->ops->close(e->trainer); /* what knows the optimizer */
     TD_TRY(run_move(e, w, td_optimizer_steps(own->optimizer)));
     own->whole = whole || own->holding.ranks == 1;
     TD_TRY(td_barrier(e->world->comm, NULL));

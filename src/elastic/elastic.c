@@ -60,7 +60,7 @@ static td_status generation(td__elastic *e, td__train_result *out, bool *over, b
     TD_TRY(td__catch_up(e));
     if (e->world->phase != TD_RUN_STOPPING)
         e->world->phase = TD_RUN_TRAINING;
-    td_status st = local_timeout(e, e->ops->run(e->user, out, over));
+    td_status st = local_timeout(e, e->ops->run(e->trainer, out, over));
     bool mine = st == TD_ENOMEM || st == TD_EIO; /* this host's trouble: the others go on */
     *all = st && !mine && !td__elastic_survives(st);
     return *all ? end_run(e, st) : st;
@@ -76,30 +76,27 @@ static void say(const td__generation *g, const td__replica *r)
 
 static void enter(td__elastic *e, const td__generation *g, td_comm *comm)
 {
-    td__members *m = e->members;
     *e->world = (td__world){.comm = comm,
                             .rank = g->rank,
                             .ranks = g->size,
                             .generation = g->number,
                             .phase = e->world->phase};
-    td__comm_points(comm, td__faults_points(e->faults));
+    if (comm)
+        td__comm_points(comm, td__faults_points(e->faults));
     td__faults_generation(e->faults, g->number, g->rank, g->size, comm);
     say(g, e->replica);
-    e->ops->heartbeat(e->user, TD_PHASE_COMM, "the state of the run", "catching up");
-    if (m->ops->explain)
-        m->ops->explain(m, e->ops->explain, e->user);
+    e->ops->heartbeat(e->trainer, TD_PHASE_COMM, "the state of the run", "catching up");
+    e->ops->explains(e->trainer, true);
 }
 
 /* failure: why this rank cannot go on; NULL: it can. */
 static void leave(td__elastic *e, const td__generation *g, const char *failure)
 {
-    td__members *m = e->members;
     td_comm *comm = e->world->comm;
-    if (m->ops->explain)
-        m->ops->explain(m, NULL, NULL);
-    e->ops->heartbeat(e->user, TD_PHASE_IDLE, NULL, NULL);
+    e->ops->explains(e->trainer, false);
+    e->ops->heartbeat(e->trainer, TD_PHASE_IDLE, NULL, NULL);
     td__faults_generation(e->faults, g->number, g->rank, g->size, NULL);
-    e->ops->end(e->user);
+    e->ops->end(e->trainer);
     e->world->comm = NULL;
     if (failure) /* the others must not wait for this rank */
         td_comm_abort(comm, failure);
@@ -116,19 +113,19 @@ static td_status one(td__elastic *e, td__train_result *out, bool *over, bool *no
     bool all;
 
     *none = true;
-    e->ops->heartbeat(e->user, TD_PHASE_COMM, "a generation", "its members");
+    e->ops->heartbeat(e->trainer, TD_PHASE_COMM, "a generation", "its members");
     TD_TRY(m->ops->next(m, td__deadline_in_ms(NEXT_MS), &g, &comm));
     *none = false;
     enter(e, &g, comm);
     td_status st = generation(e, out, over, &all);
     if (st)
         snprintf(why, sizeof why, "%s", td_last_error());
-    bool wrong = st == TD_EIO && e->ops->outvoted(e->user);
+    bool wrong = st == TD_EIO && e->ops->outvoted(e->trainer);
     leave(e, &g, st ? why : NULL);
     /* The others are given the next generation when this rank has left, and by then what it has
      * begun to write is there, so that no two processes write checkpoints. */
     if (!*over && td__elastic_goes(e))
-        e->ops->hand_lead(e->user);
+        e->ops->hand_lead(e->trainer);
     if (e->world->phase == TD_RUN_LEAVING && m->ops->drain)
         m->ops->drain(m);
     /* TD_EINVAL ends the whole job: what is wrong with this process alone does not. A result that
@@ -156,9 +153,27 @@ static void go_without_place(td__elastic *e)
     }
 }
 
+/* The one generation of fixed ranks. */
+static td_status fixed(td__elastic *e, td__train_result *out)
+{
+    td_comm *comm = e->world->comm;
+    td__generation g = {
+        .number = 1, .rank = comm ? td_comm_rank(comm) : 0, .size = comm ? td_comm_size(comm) : 1};
+    bool over;
+
+    enter(e, &g, comm);
+    td_status st = e->ops->begin(e->trainer);
+    if (!st)
+        st = e->ops->run(e->trainer, out, &over);
+    e->ops->explains(e->trainer, false);
+    return st;
+}
+
 td_status td__elastic_run(td__elastic *e, td__train_result *out)
 {
     const td__train_state *s = &e->replica->state;
+    if (!e->members)
+        return fixed(e, out);
     for (bool over = false, none = false;;) {
         td_status st = one(e, out, &over, &none);
         if (over && !st)

@@ -1,4 +1,4 @@
-/* elastic.h -- a run whose ranks come and go.
+/* elastic.h -- the generations of a run: of ranks that come and go, or the one of fixed ranks.
  *
  * Every process holds the whole state of the run: weights, optimizer, schedule, position; or, by
  * the sync rule, shards of it, each of which a second process holds too (catch_up_shards.c). The
@@ -21,6 +21,9 @@
  * received replaces the old one only when it is complete: a rank whose transfer fails still has its
  * old state.
  *
+ * Fixed     Ranks that nobody replaces are one generation, which the environment or the program has
+ *           made: no members, its comm stays the caller's. All begin with what rank 0 has, and any
+ *           failure ends the run.
  * Failures  TD_EPEER, TD_ETIMEDOUT and TD_EABORTED of the comm end a generation. What this host
  *           alone lacks (memory, its disk, data that do not come in time) ends the part of this
  *           process, with a line about the cause. All others end the run: what is wrong with the
@@ -52,7 +55,7 @@ typedef enum td__run_phase {
     TD_RUN_STOPPING  /* the run ends here, as was asked for */
 } td__run_phase;
 
-/* The ranks that train together now. A run of fixed ranks is one generation. */
+/* The ranks that train together now. */
 typedef struct td__world {
     td_comm *comm;   /* NULL: this process is alone, or between two generations */
     int rank, ranks; /* of the last generation */
@@ -60,46 +63,51 @@ typedef struct td__world {
     td__run_phase phase;
 } td__world;
 
-/* What the trainer does in an elastic run. */
+/* What the trainer (train/trainer.h), unknown here, does in a generation. */
+typedef struct td__trainer td__trainer;
 typedef struct td__elastic_ops {
+    /* Fixed ranks: all get what rank 0 has. Collective. */
+    td_status (*begin)(td__trainer *t);
     /* The ranks are at the same moment: go on until *over (the run is) or the generation ends. */
-    td_status (*run)(void *user, td__train_result *out, bool *over);
+    td_status (*run)(td__trainer *t, td__train_result *out, bool *over);
     /* The generation is over, its comm is about to go: drop all that knows it, but what an update
      * that others may have made still needs (prepared). */
-    void (*end)(void *user);
+    void (*end)(td__trainer *t);
     /* Drop that too. */
-    void (*close)(void *user);
+    void (*close)(td__trainer *t);
     /* Has this rank failed in a step for whose update it misses nothing? If others have made it:
      * make it too. Local. */
-    bool (*prepared)(void *user);
-    td_status (*forward)(void *user);
+    bool (*prepared)(td__trainer *t);
+    td_status (*forward)(td__trainer *t);
     /* Has this rank the options of rank `root`? TD_EINVAL names one that differs. Collective. */
-    td_status (*agree)(void *user, int root);
+    td_status (*agree)(td__trainer *t, int root);
     /* replica.shards for the world's ranks. */
-    td_status (*join)(void *user);
+    td_status (*join)(td__trainer *t);
     /* The first values of all params, or of those that are held. */
-    td_status (*fill)(void *user);
+    td_status (*fill)(td__trainer *t);
     /* Rank 0: replica.state is that of the newest checkpoint, if there is one, and so are the
      * blocks; where they are sharded, all ranks then load them together. Found too: first weights
      * that other ranks cannot make. */
-    td_status (*find)(void *user, bool *found);
-    td_status (*load)(void *user);
+    td_status (*find)(td__trainer *t, bool *found);
+    /* resumed: from that checkpoint; else rank 0's first values. */
+    td_status (*load)(td__trainer *t, bool resumed);
     /* Steps that rank 0 has reported are about to happen again. */
-    void (*rewind)(void *user);
+    void (*rewind)(td__trainer *t);
     /* Rank 0 goes: what it has begun to write is finished, before another one writes. */
-    void (*hand_lead)(void *user);
+    void (*hand_lead)(td__trainer *t);
     /* Was this rank outvoted on what it computed? */
-    bool (*outvoted)(void *user);
-    void (*heartbeat)(void *user, td__phase phase, const char *what, const char *about);
-    td__explain *explain;
+    bool (*outvoted)(td__trainer *t);
+    void (*heartbeat)(td__trainer *t, td__phase phase, const char *what, const char *about);
+    /* From here on the agent may ask what this rank does, or no longer. */
+    void (*explains)(td__trainer *t, bool does);
 } td__elastic_ops;
 
 /* All borrowed. */
 typedef struct td__elastic {
     td__replica *replica;
     td__world *world;
-    td__members *members;
-    td__faults *faults; /* NULL: none */
+    td__members *members; /* NULL: the ranks are fixed */
+    td__faults *faults;   /* NULL: none */
     const atomic_int *stop;
     const td_optim_opts *optim;
     td__worlds worlds; /* what ranks hold */
@@ -112,7 +120,7 @@ typedef struct td__elastic {
     bool sharded, sharded_params;
     bool own_params; /* ranks at the same step may differ: all go on from one of them */
     const td__elastic_ops *ops;
-    void *user; /* of ops */
+    td__trainer *trainer;
 } td__elastic;
 
 /* All generations. */

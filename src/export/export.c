@@ -8,12 +8,13 @@
 #include "base/fail.h"
 #include "ops/op.h"
 
-bool td__export_zeros(const td_node *n)
+/* Is it a constant of zeros? First states of recurrent layers are. */
+static bool is_zeros(const td_node *n)
 {
     const td_attr_leaf *a = n->attr;
 
     if (n->op == TD_OP_EXPAND || n->op == TD_OP_RESHAPE)
-        return td__export_zeros(n->in[0]);
+        return is_zeros(n->in[0]);
     if (n->op != TD_OP_CONSTANT)
         return false;
     const char *bytes = a->data;
@@ -28,7 +29,7 @@ const td_node *td__export_recurrent(const td_node *n)
     bool lstm = n->op == TD_OP_LSTM;
 
     if ((!lstm && n->op != TD_OP_GRU) || n->in[0]->op != TD_OP_LINEAR || n->in[0]->n_in != 3 ||
-        !td__export_zeros(n->in[1]) || (lstm && !td__export_zeros(n->in[2])))
+        !is_zeros(n->in[1]) || (lstm && !is_zeros(n->in[2])))
         return NULL;
     return n->in[0];
 }

@@ -23,8 +23,6 @@ static inline bool td__export_open(const td__export_node *x, int axis)
 TD_NODISCARD td_status td__export_target(const td__export_node *x, int64_t dims[TD_MAX_DIMS]);
 /* The values of a leaf, f32: of a param or state. */
 TD_NODISCARD td_status td__export_weight(const td__export *e, const td_node *leaf, td_tensor *out);
-/* Is it a constant of zeros? First states of recurrent layers are. */
-bool td__export_zeros(const td_node *n);
 /* Of a recurrent node that begins with zeros: the product x w_ih' + b_ih that it reads, which is
  * part of it elsewhere; NULL: it is another one. */
 const td_node *td__export_recurrent(const td_node *n);

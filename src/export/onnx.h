@@ -43,7 +43,5 @@ td__onnx_name td__onnx_number(td__onnx *x, double v);               /* a scalar,
 td_status td__onnx_add(td__onnx *x, const td__export_node *at);
 /* Operators that become several nodes; TD_ENOTSUP where it is none of them. */
 td_status td__onnx_add_layer(td__onnx *x, const td__export_node *at);
-/* out = the activation of y. */
-td_status td__onnx_act(td__onnx *x, td_opcode op, const char *y, const char *out);
 
 #endif

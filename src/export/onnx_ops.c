@@ -58,7 +58,8 @@ static void half_of_one_and(td__onnx *x, const char *y, const char *f, const cha
     TD_ONNX(x, "Mul", out, half.text, sum.text);
 }
 
-td_status td__onnx_act(td__onnx *x, td_opcode op, const char *y, const char *out)
+/* out = the activation of y. */
+static td_status add_act(td__onnx *x, td_opcode op, const char *y, const char *out)
 {
     td__onnx_name t;
 
@@ -102,7 +103,7 @@ static td_status linear(td__onnx *x, const td_node *n)
 
     if (a->has_bias)
         y = TD_ONNX(x, "Add", last, y.text, n->in[2]->name);
-    return a->act ? td__onnx_act(x, act_op(a->act), y.text, n->name) : TD_OK;
+    return a->act ? add_act(x, act_op(a->act), y.text, n->name) : TD_OK;
 }
 
 static td__onnx_name turned(td__onnx *x, const td_node *n, bool turn)
@@ -292,7 +293,7 @@ td_status td__onnx_add(td__onnx *x, const td__export_node *at)
         return TD_OK;
     case TD_OP_GELU:
     case TD_OP_GELU_TANH:
-    case TD_OP_SILU: return td__onnx_act(x, n->op, in, n->name);
+    case TD_OP_SILU: return add_act(x, n->op, in, n->name);
     case TD_OP_CAST:
         td__onnx_int(x, "to", td__onnx_type(n->out[0].dtype));
         TD_ONNX(x, "Cast", n->name, in);

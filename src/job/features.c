@@ -66,13 +66,7 @@ static const char *main_key(const char *name)
 
 td_status td__features_expand(td__arena *a, td__tree *list)
 {
-    for (td__tree *c = list->kind == TD_TREE_LIST ? list->first : NULL; c; c = c->next) {
-        td__tree *item;
-        TD_TRY(td__item_expand(a, "feature", main_key, "data.features", c, &item));
-        td__tree_replace(list, c, item);
-        c = item;
-    }
-    return TD_OK;
+    return td__items_expand(a, "feature", main_key, "data.features", list);
 }
 
 static td_status resolve_one(td__arena *a, const td__tree *given, const char *path, td__tree **out)
@@ -93,22 +87,10 @@ static td_status resolve_one(td__arena *a, const td__tree *given, const char *pa
 
 td_status td__features_resolve(td__arena *a, const td__tree *given, td__tree **out)
 {
-    int i = 0;
-
-    *out = td__tree_new(a, TD_TREE_LIST, given);
-    if (!*out)
-        return TD_FAIL(TD_ENOMEM, "job: out of memory");
     if (given->kind != TD_TREE_LIST || given->count > MAX_FEATURES)
         return TD_FAIL(TD_EINVAL, "%s: data.features: expected a list of features, found %s",
                        td__tree_where(given).text, td__tree_found(given).text);
-    for (const td__tree *c = given->first; c; c = c->next, i++) {
-        char path[64];
-        td__tree *item;
-        snprintf(path, sizeof path, "data.features.%d", i);
-        TD_TRY(resolve_one(a, c, path, &item));
-        td__tree_append(*out, NULL, item);
-    }
-    return TD_OK;
+    return td__items_resolve(a, "data.features", resolve_one, given, out);
 }
 
 /* Texts of a list, or one; -1: out of memory. */

@@ -35,7 +35,7 @@ static td_status add_metric(td__build *b, const td__head *h, const td__metric_de
 
 static td_status add_metrics(td__build *b, const td__head *h, const td__loss_def *loss)
 {
-    const td__tree *list = td__tree_get(b->job->root, "metrics");
+    const td__tree *list = b->job->metrics;
     const td__metric_def *m = td__metric_default(loss);
 
     if (!list)
@@ -59,7 +59,7 @@ static td_status add_metrics(td__build *b, const td__head *h, const td__loss_def
 /* plugin.metrics, of the output as the model gives it. */
 static td_status add_own_metrics(td__build *b, const td__head *h)
 {
-    const td__tree *list = td__tree_get(td__tree_get(b->job->root, "plugin"), "metrics");
+    const td__tree *list = b->job->plugin.metrics;
     td__model_nodes *o = b->out;
 
     for (const td__tree *t = list ? list->first : NULL; t; t = t->next) {
@@ -79,7 +79,7 @@ static td_status add_own_metrics(td__build *b, const td__head *h)
 /* plugin.loss; NULL: there is none. */
 static td_status find_own_loss(const td__build *b, const td_plugin_loss **out)
 {
-    const td__tree *name = td__tree_get(td__tree_get(b->job->root, "plugin"), "loss");
+    const td__tree *name = b->job->plugin.loss;
 
     *out = name ? td__plugin_loss(b->job, name->text) : NULL;
     return name && !*out ? td__plugin_missing(b->job, "loss", name) : TD_OK;
@@ -103,15 +103,15 @@ static td_status check_classes(const td__build *b, const td__loss_def *d, const 
     if (d->kind == TD_HEAD_CLASSES && b->target->classes > last)
         return TD_FAIL(TD_EINVAL,
                        "%s: model: the last layer gives %lld values, but %s has %lld classes",
-                       td__tree_where(td__tree_get(b->job->root, "model")).text, (long long)last,
-                       b->target->name, (long long)b->target->classes);
+                       td__tree_where(b->job->model).text, (long long)last, b->target->name,
+                       (long long)b->target->classes);
     return TD_OK;
 }
 
 /* Where the model ends, for messages: "job.yaml:9:5: model: linear2", or the ready-made model. */
 static td__tree_place place_of_end(const td__build *b)
 {
-    td__tree_place p = td__tree_where(b->last ? b->last : td__tree_get(b->job->root, "model"));
+    td__tree_place p = td__tree_where(b->last ? b->last : b->job->model);
     size_t n = strlen(p.text);
     snprintf(p.text + n, sizeof p.text - n, ": model: %s", b->last ? b->last_name : "it");
     return p;
@@ -165,7 +165,7 @@ static td_status note_softmax(td__build *b, const td__loss_def *d)
 /* loss.class_weights: a number for each class, in their order. */
 static td_status fill_weights(const td__build *b, const td__tree *at, td_loss_opts *o)
 {
-    const td__tree *list = td__tree_get(at, "class_weights");
+    const td__tree *list = b->job->loss.class_weights;
     int64_t n = 0;
     char *end;
 
@@ -176,8 +176,6 @@ static td_status fill_weights(const td__build *b, const td__tree *at, td_loss_op
                        td__tree_where_key(td__tree_get(at, "weighted_as")).text);
     if (!list)
         return TD_OK;
-    const char *as = td__keys_text(at, "weighted_as");
-    o->weighted_mean = as && strcmp(as, "pytorch") == 0;
     if (n != b->target->classes)
         return TD_FAIL(TD_EINVAL, "%s: loss.class_weights: %lld numbers, but %s has %lld classes",
                        td__tree_where(list).text, (long long)n, b->target->name,
@@ -200,19 +198,13 @@ static td_status fill_weights(const td__build *b, const td__tree *at, td_loss_op
 td_status td__build_heads(td__build *b, td_node *y)
 {
     const td__tree *at = td__tree_get(b->job->root, "loss");
-    td__head h = {.g = b->g,
-                  .y = y,
-                  .units = &b->target->units,
-                  .opts = {.label_smoothing = td__keys_real(at, "label_smoothing"),
-                           .use_ignore = td__tree_get(at, "ignore") != NULL,
-                           .ignore = (int64_t)td__keys_real(at, "ignore"),
-                           .delta = td__keys_real(at, "delta")}};
+    td__head h = {.g = b->g, .y = y, .units = &b->target->units, .opts = b->job->loss.opts};
 
     h.target = td__build_input(b, b->target->name);
     const td_plugin_loss *own;
     TD_TRY(find_own_loss(b, &own));
     /* A loss of a plug-in is checked, and its output shown, as one of ours that takes the same. */
-    const char *name = !own ? td__keys_text(at, "name") : own->classes ? "cross_entropy" : "mse";
+    const char *name = !own ? b->job->loss.name : own->classes ? "cross_entropy" : "mse";
     const td__loss_def *d = td__loss_find(name, b->target);
     if (!h.target || !d)
         return TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);

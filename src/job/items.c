@@ -1,4 +1,5 @@
-/* items.c -- the items of lists (layers, stages) in their one full form: {kind: name, ...}. */
+/* items.c -- the items of lists (layers, stages, features) in their one full form, {kind: name,
+ * ...}, and the lists whose items are one such each. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -75,5 +76,37 @@ td_status td__item_expand(td__arena *a, const char *kind, const char *(*main_key
         return add_name(a, map, kind, item->first->key, item);
     for (const td__tree *c = item->first; c; c = c->next)
         TD_TRY(add_copy(a, map, c->key, c));
+    return TD_OK;
+}
+
+td_status td__items_expand(td__arena *a, const char *kind,
+                           const char *(*main_key)(const char *name), const char *path,
+                           td__tree *list)
+{
+    for (td__tree *c = list->kind == TD_TREE_LIST ? list->first : NULL; c; c = c->next) {
+        td__tree *item;
+        TD_TRY(td__item_expand(a, kind, main_key, path, c, &item));
+        td__tree_replace(list, c, item);
+        c = item;
+    }
+    return TD_OK;
+}
+
+td_status td__items_resolve(td__arena *a, const char *path, td__item_resolve *one,
+                            const td__tree *given, td__tree **out)
+{
+    int i = 0;
+
+    *out = td__tree_new(a, TD_TREE_LIST, given);
+    if (!*out)
+        return out_of_memory();
+    for (const td__tree *c = given->first; c; c = c->next) {
+        td__tree *item;
+        char *at = td__arena_printf(a, "%s.%d", path, i++);
+        if (!at)
+            return out_of_memory();
+        TD_TRY(one(a, c, at, &item));
+        td__tree_append(*out, NULL, item);
+    }
     return TD_OK;
 }

@@ -33,8 +33,8 @@ bool td__job_is_sync_key(const char *path)
 {
     size_t begin = offsetof(td__job, train.sync), n = sizeof(((td__job *)NULL)->train.sync);
     for (const td__key *k = td__job_keys; k->path; k++)
-        if (!strcmp(k->path, path) && k->to.type != TD_OPTION_NONE)
-            return k->to.at - begin < n;
+        if (!strcmp(k->path, path) && k->to.at - begin < n)
+            return true;
     /* A rule's options are rows of its own. */
     return !strcmp(path, "train.sync") || !strncmp(path, "train.sync.", strlen("train.sync."));
 }
@@ -118,7 +118,7 @@ static td_status resolve_dir(td__job *j)
 /* Names in a file start where the file lies, those of --set in the current directory. */
 static td_status resolve_from(td__job *j)
 {
-    const td__tree *t = td__tree_get(td__tree_get(j->root, "model"), "from");
+    const td__tree *t = td__tree_get(j->model, "from");
     const char *slash = t && t->line > 0 ? strrchr(t->source, '/') : NULL;
 
     if (!t)
@@ -146,8 +146,7 @@ static bool is_on_servers(const td__tree *t)
 
 bool td__job_has_tables(const td__job *j)
 {
-    const td__tree *model = td__tree_get(j->root, "model");
-    return model && is_on_servers(model);
+    return is_on_servers(j->model);
 }
 
 const char *td__job_from(const td__job *j)
@@ -188,16 +187,12 @@ static td_status check_data(td__job *j)
         return TD_FAIL(TD_EINVAL, "%s: data.delimiter: expected one character, found %s",
                        td__tree_where(delimiter).text, td__tree_found(delimiter).text);
     j->data.source_opts.seed = j->data.seed;
-    if (td__tree_get(d, "horizon")) {
-        int64_t rows = (int64_t)td__keys_real(d, "horizon");
-        j->data.source_opts.horizon = rows ? rows : -1;
-    }
-    const td__tree *loss = td__tree_get(j->root, "loss");
-    int64_t ignore = (int64_t)td__keys_real(loss, "ignore");
-    j->data.source_opts.no_class = ignore < 0 ? ignore : 0; /* others are classes */
-    TD_TRY(td__features_fill(j->arena, td__tree_get(d, "features"), &j->data.source_opts.features,
+    td_loss_opts *loss = &j->loss.opts;
+    loss->use_ignore = td__keys_node(j->root, "loss.ignore") != NULL;
+    j->data.source_opts.no_class = loss->ignore < 0 ? loss->ignore : 0; /* others are classes */
+    TD_TRY(td__features_fill(j->arena, j->features, &j->data.source_opts.features,
                              &j->data.source_opts.n_features));
-    return td__stages_fill(j->arena, td__tree_get(d, "maps"), &j->data.maps, &j->data.n_maps);
+    return td__stages_fill(j->arena, j->maps, &j->data.maps, &j->data.n_maps);
 }
 
 static td_status check_optimizer(td__job *j)
@@ -404,9 +399,9 @@ static td_status resolve(td__job *j, td__tree *given)
     TD_TRY(check_source_options(j, source));
     if (td__has_word(source->reads, "dir"))
         TD_TRY(resolve_dir(j));
+    TD_TRY(fill(j));
     TD_TRY(resolve_from(j));
     TD_TRY(td__job_read_warm(j));
-    TD_TRY(fill(j));
     TD_TRY(check_data(j));
     TD_TRY(check_train(j));
     j->train.sync.tables = td__job_has_tables(j);
@@ -471,7 +466,7 @@ void td__job_destroy(td__job *j)
 
 const char *td__job_name(const td__job *j)
 {
-    return td__keys_text(j->root, "name");
+    return j->name;
 }
 
 const char *td__job_key_meant(const char *word)

@@ -7,6 +7,7 @@
 #include "job/job.h"
 #include "job/keys.h"
 #include "parallel/distribute/distribute.h"
+#include "tandem/train.h"
 
 typedef struct td__renamed td__renamed;
 struct td__renamed {
@@ -26,6 +27,17 @@ struct td__job {
     const char *file;
     td__renamed *renamed; /* keys that were given by their old names, the last one first */
     td__tree *root;       /* resolved; every value canonical */
+    /* What rows of keys.def fill, with the structs below. */
+    const char *name;
+    const td__tree *model, *maps, *features, *metrics, *sync;
+    struct {
+        const char *name, *target;
+        td_loss_opts opts;
+        const td__tree *class_weights;
+    } loss;
+    struct {
+        const td__tree *files, *loss, *metrics, *maps, *sync;
+    } plugin;
     td__data_opts data;
     td__train_opts train;
     td__job_log log;
@@ -71,6 +83,15 @@ const char *td__processor_word(int i);
 TD_NODISCARD td_status td__item_expand(td__arena *a, const char *kind,
                                        const char *(*main_key)(const char *name), const char *path,
                                        const td__tree *item, td__tree **out);
+
+/* The items of a list, each in full, in place; resolved, each by `one`. */
+TD_NODISCARD td_status td__items_expand(td__arena *a, const char *kind,
+                                        const char *(*main_key)(const char *name), const char *path,
+                                        td__tree *list);
+typedef td_status td__item_resolve(td__arena *a, const td__tree *given, const char *path,
+                                   td__tree **out);
+TD_NODISCARD td_status td__items_resolve(td__arena *a, const char *path, td__item_resolve *one,
+                                         const td__tree *given, td__tree **out);
 
 /* All items of a list in full, in place, so that overrides find their keys. */
 TD_NODISCARD td_status td__layers_expand(td__arena *a, const char *path, td__tree *list);

@@ -133,6 +133,7 @@ td_status td__key_fill(td__arena *a, const td__key *k, const td__tree *t, void *
         break;
     case TD_OPTION_INTS: *n = ints(a, t, (const int64_t **)at); break;
     case TD_OPTION_TEXTS: *n = texts(a, t, (const char *const **)at); break;
+    case TD_OPTION_TREE: *(const td__tree **)at = t; break;
     }
     bool list = k->to.type == TD_OPTION_INTS || k->to.type == TD_OPTION_TEXTS;
     return list && *n < 0 ? TD_FAIL(TD_ENOMEM, "job: out of memory") : TD_OK;

@@ -79,7 +79,7 @@ static const td__field *find_field(const td__job *j, const char *name)
 /* The data field that the model reads first. */
 static const td__field *main_field(const td__job *j)
 {
-    return find_field(j, td__keys_text(td__tree_get(j->root, "model"), "input"));
+    return find_field(j, td__keys_text(j->model, "input"));
 }
 
 /* The data field that a layer reads: the one that `from` names, else the model's. */
@@ -401,7 +401,7 @@ static td_status build_ready(td__build *b, const td__tree *model, td_node **x)
 static td_status build_all(td__build *b)
 {
     td__job *j = b->job;
-    const td__tree *model = td__tree_get(j->root, "model"), *layers = td__tree_get(model, "layers");
+    const td__tree *model = j->model, *layers = td__tree_get(model, "layers");
     const td__field *f = main_field(j);
     td_node *x = as_activation(b, f, td__build_input(b, f->name));
 
@@ -464,7 +464,7 @@ static td_status build_for(td__job *j, td_graph *g, int64_t rows, bool record, t
     b->out = out;
     b->record = record;
     b->max_params = max_params();
-    b->target = find_field(j, td__keys_text(j->root, "loss.target"));
+    b->target = find_field(j, j->loss.target);
     TD_TRY_OR(st, done, td__arena_create(&b->arena));
     td__graph_freeze(g, j->n_freeze ? td__build_frozen : NULL, b);
     st = build_all(b);

@@ -209,7 +209,7 @@ FIND(sync, syncs, n_syncs)
 
 td_status td__plugin_missing(const td__job *j, const char *what, const td__tree *at)
 {
-    const td__tree *files = td__tree_get(td__tree_get(j->root, "plugin"), "files");
+    const td__tree *files = j->plugin.files;
 
     if (files && files->count && !j->n_plugins)
         return TD_FAIL(TD_EINVAL,
@@ -317,18 +317,16 @@ static td_status use_sync(td__job *j, const td__tree *name)
 
 bool td__job_has_plugins(const td__job *j)
 {
-    const td__tree *files = td__tree_get(td__tree_get(j->root, "plugin"), "files");
-    return files && files->count;
+    return j->plugin.files && j->plugin.files->count;
 }
 
 td_status td__job_load_plugins(td__job *j, bool named)
 {
-    const td__tree *at = td__tree_get(j->root, "plugin"), *files = td__tree_get(at, "files");
-    const td__tree *maps = td__tree_get(at, "maps"), *sync = td__tree_get(at, "sync");
+    const td__tree *files = j->plugin.files, *maps = j->plugin.maps;
 
     for (const td__tree *t = named && files ? files->first : NULL; t; t = t->next)
         TD_TRY(load(j, t));
     if (maps && maps->count)
         TD_TRY(add_maps(j, maps));
-    return sync ? use_sync(j, sync) : TD_OK;
+    return j->plugin.sync ? use_sync(j, j->plugin.sync) : TD_OK;
 }

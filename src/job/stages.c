@@ -107,33 +107,15 @@ static td_status resolve_one(td__arena *a, const td__tree *given, const char *pa
 
 td_status td__stages_expand(td__arena *a, td__tree *list)
 {
-    for (td__tree *c = list->kind == TD_TREE_LIST ? list->first : NULL; c; c = c->next) {
-        td__tree *item;
-        TD_TRY(td__item_expand(a, "map", main_key, "data.maps", c, &item));
-        td__tree_replace(list, c, item);
-        c = item;
-    }
-    return TD_OK;
+    return td__items_expand(a, "map", main_key, "data.maps", list);
 }
 
 td_status td__stages_resolve(td__arena *a, const td__tree *given, td__tree **out)
 {
-    int i = 0;
-
-    *out = td__tree_new(a, TD_TREE_LIST, given);
-    if (!*out)
-        return TD_FAIL(TD_ENOMEM, "job: out of memory");
     if (given->kind != TD_TREE_LIST || given->count > MAX_STAGES)
         return TD_FAIL(TD_EINVAL, "%s: data.maps: expected a list of at most %d stages, found %s",
                        td__tree_where(given).text, MAX_STAGES, td__tree_found(given).text);
-    for (const td__tree *c = given->first; c; c = c->next, i++) {
-        char path[64];
-        td__tree *item;
-        snprintf(path, sizeof path, "data.maps.%d", i);
-        TD_TRY(resolve_one(a, c, path, &item));
-        td__tree_append(*out, NULL, item);
-    }
-    return TD_OK;
+    return td__items_resolve(a, "data.maps", resolve_one, given, out);
 }
 
 /* The text was checked: it is what the member takes. */

@@ -73,7 +73,7 @@ td_status td__sync_key_resolve(td__arena *a, td__tree *train)
 
 td_status td__sync_key_fill(td__job *j)
 {
-    const td__tree *t = td__keys_node(j->root, "train.sync");
+    const td__tree *t = j->sync;
     const td__sync_ops *rule = td__sync_named(td__keys_text(t, "rule"));
     td__sync_config *c = &j->train.sync;
 

@@ -37,7 +37,7 @@ static td_status read_rename(td__job *j, const td__tree *t)
 
 td_status td__job_read_warm(td__job *j)
 {
-    const td__tree *model = td__tree_get(j->root, "model"), *t;
+    const td__tree *model = j->model, *t;
 
     j->from_opts.n_fresh = td__keys_texts(j->arena, model, "fresh", &j->from_opts.fresh);
     j->n_freeze = td__keys_texts(j->arena, model, "freeze", &j->freeze);
@@ -76,7 +76,7 @@ bool td__build_frozen(void *build, const char *name)
 td_status td__build_check_frozen(const td__build *b)
 {
     const td__job *j = b->job;
-    const td__tree *t = td__tree_get(td__tree_get(j->root, "model"), "freeze");
+    const td__tree *t = td__tree_get(j->model, "freeze");
 
     for (int i = 0; b->record && i < j->n_freeze; i++)
         if (!j->freeze_used[i])

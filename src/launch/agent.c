@@ -3,9 +3,8 @@
  * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output, and what became
  * of the processes; END when this agent is no longer needed.
  *
- * Which processes run is decided by generations. A job with fixed ranks has one, which the launcher
- * decides (fixed_ranks.h); those of an elastic job are agreed on by its agents (agreement.h). All
- * else is the same: the processes (workers.h), signals, orders to stop.
+ * Which processes run is decided by generations, and who decides those is the one thing in which
+ * agents of fixed and of elastic ranks differ (decider.h).
  *
  * When the launcher's end of the pipe closes, everything here is killed at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -22,14 +21,13 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "launch/agent_spec.h"
-#include "launch/agreement.h"
-#include "launch/fixed_ranks.h"
+#include "launch/decider.h"
 #include "launch/launch.h"
 #include "launch/poll_open.h"
 #include "launch/workers.h"
 
 enum {
-    LOOK_MS = 1000,       /* at a store that may be cut off, and for `tandem status` */
+    LOOK_MS = 1000,
     LAST_WORDS_MS = 1000, /* for a launcher that does not read */
     FDS = 3               /* of the launcher's pipe both ends, and signals */
 };
@@ -38,11 +36,9 @@ typedef struct agent {
     td__agent_spec s;
     bool lost; /* the launcher is gone */
     td__workers *workers;
-    td__fixed_ranks fixed;
-    td__agreement *agreement; /* of an elastic job; NULL: ranks are fixed */
-    bool stopping, ending;    /* ordered by the launcher */
-    bool over_said;
-    bool drained; /* asked to go, by a signal: when its processes are gone, so is it */
+    td__decider *decider;
+    bool stopping, ending; /* ordered by the launcher */
+    bool drained;          /* asked to go, by a signal: when its processes are gone, so is it */
     int signals;
     struct pollfd *fds;
 } agent;
@@ -62,14 +58,10 @@ static td_status create_parts(agent *a, const char *parent, td__texts *ready)
     size_t n = FDS;
     TD_TRY(td__agent_spec_offer(&a->s, parent));
     TD_TRY(td__workers_create(&a->s, &a->lost, &a->workers));
-    if (a->s.most) {
-        TD_TRY(td__agreement_create(&a->s, a->workers, &a->lost, &a->agreement));
-        td__texts_add(ready, "%s", td__agreement_address(a->agreement));
-        n += (size_t)td__agreement_most_fds(a->agreement);
-    } else {
-        TD_TRY(td__fixed_ranks_init(&a->fixed, &a->s, parent));
-        td__fixed_ranks_ready(&a->fixed, ready);
-    }
+    td__decider_create *create = a->s.most ? td__agreement_create : td__fixed_ranks_create;
+    TD_TRY(create(&a->s, a->workers, &a->lost, parent, ready, &a->decider));
+    if (a->decider->ops->most_fds)
+        n += (size_t)a->decider->ops->most_fds(a->decider);
     n += (size_t)td__workers_most_fds(a->workers);
     a->fds = td__calloc(2 * n, sizeof *a->fds); /* as many again for td__poll_open */
     if (!a->fds || ready->failed)
@@ -97,17 +89,12 @@ static td_status begin(agent *a)
 {
     td__msg m;
     TD_TRY(td__channel_await(&a->s.up, TD_MSG_GO, &m));
-    if (a->agreement) {
-        TD_TRY(td__agreement_begin(a->agreement, &m));
-    } else {
-        TD_TRY(td__fixed_ranks_begin(&a->fixed, &m));
-        td__workers_fix(a->workers, &a->fixed.plan);
-    }
+    TD_TRY(a->decider->ops->begin(a->decider, &m));
     if (chdir(a->s.cwd))
         return TD_FAIL(TD_EINVAL, "cannot enter %s: %s", a->s.cwd, strerror(errno));
     TD_TRY(td__channel_queue(&a->s.up));
     /* Fixed ranks begin even if the order to stop has come too: the launcher awaits their end. */
-    return a->agreement ? TD_OK : td__workers_tick(a->workers, td__clock_ns());
+    return td__workers_tick(a->workers, td__clock_ns());
 }
 
 /* ---- the launcher ---- */
@@ -160,44 +147,23 @@ static void hear_signal(agent *a)
     tell(a, TD_MSG_DRAIN, &(td__texts){0});
 }
 
-static void say_over(agent *a)
-{
-    const td__ms_content *c = td__agreement_decided(a->agreement);
-    if (!c->over || a->over_said || td__workers_running(a->workers))
-        return;
-    td__texts t = {0};
-    td__texts_add(&t, "%d", c->status);
-    td__texts_add(&t, "%s", c->cause);
-    tell(a, TD_MSG_OVER, &t);
-    a->over_said = !t.failed; /* else again at the next look */
-    td__texts_fini(&t);
-}
-
 /* ---- the loop ---- */
 
 static int wait_ms(const agent *a)
 {
-    uint64_t at = td__workers_deadline(a->workers);
-    if (!a->agreement)
-        return td__deadline_left_ms(at, LOOK_MS);
-    uint64_t g = td__agreement_deadline(a->agreement);
-    return td__deadline_left_ms(g < at ? g : at, (int)a->s.heartbeat_ms);
+    uint64_t at = td__workers_deadline(a->workers), next = a->decider->ops->deadline(a->decider);
+    return td__deadline_left_ms(next < at ? next : at, LOOK_MS);
 }
 
 static td_status tick(agent *a)
 {
     uint64_t now = td__clock_ns();
-    if (a->agreement)
-        TD_TRY(td__agreement_tick(a->agreement, now, !a->stopping));
-    else if (td__fixed_ranks_cut_off(&a->fixed))
-        td__workers_stop(a->workers, now);
+    const td__decider_ops *ops = a->decider->ops;
+    TD_TRY(ops->tick(a->decider, now, !a->stopping));
     TD_TRY(td__workers_tick(a->workers, now));
-    td__workers_say_status(
-        a->workers, a->agreement ? td__agreement_leads(a->agreement) : a->s.index == 0, false, now);
-    if (!a->agreement)
-        return TD_OK;
-    td__agreement_report(a->agreement, now);
-    say_over(a);
+    td__workers_say_status(a->workers, ops->leads(a->decider), false, now);
+    if (ops->say)
+        ops->say(a->decider, now);
     return TD_OK;
 }
 
@@ -208,8 +174,9 @@ static td_status go_round(agent *a)
     p[0] = (struct pollfd){up->in, POLLIN, 0};
     p[1] = (struct pollfd){up->queue_used > up->queue_sent ? up->out : -1, POLLOUT, 0};
     p[2] = (struct pollfd){a->signals, POLLIN, 0};
-    int n_agents = a->agreement ? td__agreement_poll(a->agreement, p + FDS) : 0;
-    int n = FDS + n_agents + td__workers_poll(a->workers, p + FDS + n_agents);
+    const td__decider_ops *ops = a->decider->ops;
+    int first = FDS + (ops->poll ? ops->poll(a->decider, p + FDS) : 0);
+    int n = first + td__workers_poll(a->workers, p + first);
     if (td__poll_open(p, n, wait_ms(a)) < 0 && errno != EINTR)
         return TD_FAIL(TD_EIO, "cannot wait for processes: %s", strerror(errno));
     uint64_t now = td__clock_ns();
@@ -219,25 +186,17 @@ static td_status go_round(agent *a)
         a->lost = true;
     if (p[2].revents)
         hear_signal(a);
-    if (a->agreement)
-        td__agreement_serve(a->agreement, p + FDS);
-    td__workers_serve(a->workers, p + FDS + n_agents, now);
+    if (ops->serve)
+        ops->serve(a->decider, p + FDS);
+    td__workers_serve(a->workers, p + first, now);
     return tick(a);
 }
 
-/* Ranks may need the stores of other hosts until they end: an agent of fixed ranks stays until the
- * ranks of all hosts have ended, or it is cut off and will hear nothing more. */
 static bool is_done(const agent *a)
 {
-    if (a->lost)
-        return true;
-    if (td__workers_running(a->workers))
-        return false;
-    if (!a->agreement)
-        return a->ending || td__fixed_ranks_cut_off(&a->fixed);
-    if (a->drained && !td__workers_report(a->workers)->slots) /* the others have it */
-        return true;
-    return a->stopping || a->ending || td__agreement_expelled(a->agreement);
+    if (a->lost || td__workers_running(a->workers))
+        return a->lost;
+    return a->ending || !a->decider->ops->needed(a->decider, a->stopping, a->drained);
 }
 
 static td_status run(agent *a)
@@ -288,8 +247,8 @@ td_status td__agent_run(int in, int out, const td__foreign_http *http)
     }
     td__workers_destroy(a->workers); /* before the others hear that we are gone */
     say_the_rest(&a->s.up, &a->lost);
-    td__agreement_destroy(a->agreement);
-    td__fixed_ranks_fini(&a->fixed);
+    if (a->decider)
+        a->decider->ops->destroy(a->decider);
     if (a->signals >= 0)
         close(a->signals);
     sigprocmask(SIG_SETMASK, &old, NULL);

@@ -35,13 +35,25 @@ static void raise_limits(td__agent_spec *a)
     setrlimit(RLIMIT_NOFILE, &r);
 }
 
-static bool take_number(const char *text, const char *key, uint32_t *out)
+static bool take_number(const char *text, td__agent_spec *a)
 {
     const char *v;
-    if (!take(text, key, &v))
-        return false;
-    *out = (uint32_t)strtoul(v, NULL, 10);
-    return true;
+#define TAKE(key, member)                           \
+    if (take(text, key, &v)) {                      \
+        a->member = (uint32_t)strtoul(v, NULL, 10); \
+        return true;                                \
+    }
+    TD_SPEC_NUMBERS(TAKE)
+#undef TAKE
+    return false;
+}
+
+/* roles are parsed when all hosts are known. */
+static bool take_text(const char *text, td__agent_spec *a, const char **roles)
+{
+    return take(text, "job", &a->job) || take(text, "cwd", &a->cwd) ||
+           take(text, "listen", &a->listen) || take(text, "framework", &a->framework) ||
+           take(text, "roles", roles) || take(text, "cert", &a->cert) || take(text, "key", &a->key);
 }
 
 td_status td__agent_spec_read(td__agent_spec *a)
@@ -66,46 +78,22 @@ td_status td__agent_spec_read(td__agent_spec *a)
     for (at = 0; (text = td__texts_next(copy, m.nbytes, &at));) {
         if (take(text, "secret", &v) && strlen(v) == TD_SECRET_HEX - 1)
             TD_TRY_OR(st, done, td__secret_parse(v, &a->secret));
-        else if (take(text, "job", &v))
-            a->job = v;
+        else if (take_number(text, a) || take_text(text, a, &roles))
+            continue;
         else if (take(text, "index", &v))
             a->index = (int)strtol(v, NULL, 10);
         else if (take(text, "entry", &v)) {
             if (entries.used)
                 entries.data[entries.used - 1] = ',';
             td__texts_add(&entries, "%s", v);
-        } else if (take(text, "grace", &v))
-            a->grace_ms = (uint32_t)strtoul(v, NULL, 10);
-        else if (take(text, "cwd", &v))
-            a->cwd = v;
-        else if (take(text, "arg", &v))
+        } else if (take(text, "arg", &v))
             a->argv[a->n_argv++] = v;
         else if (take(text, "env", &v))
             a->env[a->n_env++] = v;
-        else if (take(text, "listen", &v))
-            a->listen = v;
-        else if (take(text, "framework", &v))
-            a->framework = v;
-        else if (take(text, "roles", &v))
-            roles = v;
         else if (take(text, "terminal", &v))
             a->terminal = true;
-        else if (take(text, "cert", &v))
-            a->cert = v;
-        else if (take(text, "key", &v))
-            a->key = v;
-        else if (take_number(text, "spares", &a->spares) ||
-                 take_number(text, "crashes", &a->crashes) ||
-                 take_number(text, "generation", &a->generation) ||
-                 take_number(text, "restarts", &a->restarts) ||
-                 take_number(text, "failures", &a->failures) ||
-                 take_number(text, "beat", &a->heartbeat_ms) ||
-                 take_number(text, "lease", &a->lease_ms) || take_number(text, "hang", &a->hang_ms))
-            continue;
         else if (take(text, "elastic", &v) && sscanf(v, "%u:%u", &a->min_ranks, &a->most) == 2)
             continue;
-        else if (take(text, "first", &v))
-            a->first = (int)strtol(v, NULL, 10);
         else if (take(text, "grows", &v))
             a->grows = true;
         else

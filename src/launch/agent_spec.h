@@ -3,10 +3,10 @@
  *
  * SPEC holds "key=value" texts:
  *
- *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS beat=MS cwd=PATH arg=TEXT...
- *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
- *     [elastic=MIN:MAX first=N spares=N crashes=N lease=MS hang=MS grows=1]
- *     [generation=N restarts=N failures=N framework=NAME roles=NAME:COUNT,...]: of fixed ranks */
+ *     secret=HEX job=NAME index=N entry=HOST:COUNT... cwd=PATH arg=TEXT...
+ *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=], and the numbers below
+ *     [elastic=MIN:MAX grows=1]
+ *     [framework=NAME roles=NAME:COUNT,...]: of fixed ranks */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_AGENT_SPEC_H
 #define TD_LAUNCH_AGENT_SPEC_H
@@ -19,6 +19,19 @@
 #include "launch/message.h"
 #include "launch/roles.h"
 
+/* Key, and member of both td__launch_opts and td__agent_spec. */
+#define TD_SPEC_NUMBERS(X)                                                           \
+    X("grace", grace_ms)                                                             \
+    X("beat", heartbeat_ms)                                                          \
+    X("lease", lease_ms)                                                             \
+    X("hang", hang_ms)                                                               \
+    X("generation", generation) /* of fixed ranks, */                                \
+    X("restarts", restarts)                                                          \
+    X("failures", failures)                                                          \
+    X("first", n_first) /* of elastic ones: agents that were there from the start */ \
+    X("spares", spares)                                                              \
+    X("crashes", crashes)
+
 typedef struct td__agent_spec {
     td__channel up; /* to the launcher */
     td__msg spec;   /* a copy; texts below point into it */
@@ -28,8 +41,9 @@ typedef struct td__agent_spec {
     const char **argv, **env;                    /* NULL-terminated */
     int n_argv, n_env, index;
     const td__foreign_http *http; /* of this program; NULL: it has none */
-    uint32_t grace_ms, heartbeat_ms;
-    uint32_t generation, restarts, failures; /* of fixed ranks */
+#define TD_SPEC_MEMBER(key, member) uint32_t member;
+    TD_SPEC_NUMBERS(TD_SPEC_MEMBER)
+#undef TD_SPEC_MEMBER
     td__hosts hosts;
     td__roles roles;
     char address[64]; /* where the others reach this host */
@@ -38,8 +52,7 @@ typedef struct td__agent_spec {
     bool terminal;         /* ranks write to our standard output */
     struct rlimit files;   /* of the ranks: as it was before ours was raised */
     /* Of an elastic launch; most is 0 otherwise. */
-    uint32_t min_ranks, most, spares, crashes, lease_ms, hang_ms;
-    int first;  /* agents that were there from the start: 0 .. first-1 */
+    uint32_t min_ranks, most;
     bool grows; /* hosts may come later */
 } td__agent_spec;
 

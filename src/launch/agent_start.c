@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/fail.h"
 #include "coll/comm_setup.h"
+#include "launch/agent_spec.h"
 
 td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const td__job_secrets *s,
                               const td__hosts *hosts, int index, const char *const *argv)
@@ -29,10 +30,9 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
     td__texts_add(&t, "index=%d", index);
     for (int i = 0; i < hosts->n; i++)
         td__texts_add(&t, "entry=%s:%d", hosts->host[i].name, hosts->host[i].count);
-    td__texts_add(&t, "grace=%u", o->grace_ms);
-    td__texts_add(&t, "beat=%u", o->heartbeat_ms);
-    td__texts_add(&t, "lease=%u", o->lease_ms);
-    td__texts_add(&t, "hang=%u", o->hang_ms);
+#define TELL(key, member) td__texts_add(&t, key "=%u", (unsigned)o->member);
+    TD_SPEC_NUMBERS(TELL)
+#undef TELL
     td__texts_add(&t, "cwd=%s", getcwd(cwd, sizeof cwd) ? cwd : "/");
     if (o->listen)
         td__texts_add(&t, "listen=%s", o->listen);
@@ -42,24 +42,16 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
     }
     if (o->terminal && hosts->host[index].local)
         td__texts_add(&t, "terminal=");
-    if (o->most) {
+    if (o->most)
         td__texts_add(&t, "elastic=%d:%d", o->min_ranks, o->most);
-        td__texts_add(&t, "first=%d", o->n_first);
-        td__texts_add(&t, "spares=%d", o->spares);
-        td__texts_add(&t, "crashes=%d", o->crashes);
-        if (o->hosts_file)
-            td__texts_add(&t, "grows=1");
-    } else {
-        td__texts_add(&t, "generation=%d", o->generation);
-        td__texts_add(&t, "restarts=%d", o->restarts);
-        td__texts_add(&t, "failures=%d", o->failures);
-        if (o->roles)
-            td__texts_add(&t, "roles=%s", o->roles);
-        if (o->framework)
-            td__texts_add(&t, "framework=%s", o->framework);
-        if (*o->resume)
-            td__texts_add(&t, "env=%s=%s", td__env_name(TD_ENV_RESUME), o->resume);
-    }
+    if (o->most && o->hosts_file)
+        td__texts_add(&t, "grows=1");
+    if (o->roles)
+        td__texts_add(&t, "roles=%s", o->roles);
+    if (o->framework)
+        td__texts_add(&t, "framework=%s", o->framework);
+    if (!o->most && *o->resume)
+        td__texts_add(&t, "env=%s=%s", td__env_name(TD_ENV_RESUME), o->resume);
     for (int i = 0; i < o->n_env; i++)
         td__texts_add(&t, "env=%s", o->env[i]);
     for (int i = 0; argv[i]; i++)

@@ -1,6 +1,10 @@
-/* agreement.c -- see agreement.h. */
+/* agreement.c -- how the agents of an elastic job agree on its generations: their connections
+ * (peers.h), the state machine (membership.h), and what the leader wants next (placement.h).
+ *
+ * The launcher hears of each generation. The leader hosts the store in which the ranks of its
+ * generations meet. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/agreement.h"
+#include "launch/decider.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "launch/membership.h"
 #include "launch/peers.h"
@@ -23,7 +28,8 @@ enum {
     REPORT_MS = 1000
 };
 
-struct td__agreement {
+typedef struct agreement {
+    td__decider base;
     td__agent_spec *s;
     bool *lost;
     td__ms ms;
@@ -36,9 +42,9 @@ struct td__agreement {
     uint64_t report_at;
     uint64_t said; /* generation that the launcher was told of */
     bool led;
-    bool expelled;
-};
-typedef td__agreement agreement;
+    bool expelled; /* the other agents went on without this one: its processes are killed */
+    bool over_said;
+} agreement;
 
 static uint64_t bit(int agent)
 {
@@ -47,6 +53,8 @@ static uint64_t bit(int agent)
 
 static void tell(agreement *g, td__msg_kind kind, const td__texts *t)
 {
+    if (t->failed) /* half a message would be obeyed */
+        return;
     if (!*g->lost && td__channel_send(&g->s->up, kind, -1, t->data, t->used))
         *g->lost = true;
 }
@@ -200,22 +208,9 @@ static td_status lead(agreement *g, uint64_t now)
 
 /* ---- beginning and end ---- */
 
-td_status td__agreement_create(td__agent_spec *s, td__workers *w, bool *lost, td__agreement **out)
+static void destroy(td__decider *d)
 {
-    agreement *g = td__calloc(1, sizeof *g);
-    *out = g;
-    if (!g)
-        return TD_FAIL(TD_ENOMEM, "no memory for the agreement of agents");
-    g->s = s;
-    g->workers = w;
-    g->lost = lost;
-    return td__peers_create(s, &PEERS_OPS, g, &g->peers);
-}
-
-void td__agreement_destroy(td__agreement *g)
-{
-    if (!g)
-        return;
+    agreement *g = (agreement *)d;
     td__peers_destroy(g->peers);
     td__store_server_destroy(g->store);
     for (int a = 0; a < TD_MS_AGENTS; a++)
@@ -223,15 +218,12 @@ void td__agreement_destroy(td__agreement *g)
     td__free(g);
 }
 
-const char *td__agreement_address(const td__agreement *g)
+/* m: "NUMBER ADDRESS" of each agent to connect to. */
+static td_status begin(td__decider *d, const td__msg *m)
 {
-    return td__peers_address(g->peers);
-}
-
-td_status td__agreement_begin(td__agreement *g, const td__msg *m)
-{
+    agreement *g = (agreement *)d;
     const td__agent_spec *s = g->s;
-    bool late = s->index >= s->first;
+    bool late = s->index >= (int)s->n_first;
     size_t at = 0;
     for (const char *t; (t = td__texts_next(m->data, m->nbytes, &at));) {
         char *end;
@@ -246,7 +238,7 @@ td_status td__agreement_begin(td__agreement *g, const td__msg *m)
     first->wanted = s->most;
     td__ms_init(&g->ms,
                 &(td__ms_config){.self = s->index,
-                                 .voters = late ? 0 : (uint64_t)-1 >> (64 - s->first),
+                                 .voters = late ? 0 : (uint64_t)-1 >> (64 - s->n_first),
                                  .heartbeat_ns = (uint64_t)s->heartbeat_ms * 1000000u,
                                  .silence_ns = (uint64_t)s->lease_ms * 1000000u,
                                  .give_up_ns = GIVE_UP * (uint64_t)s->lease_ms * 1000000u},
@@ -261,28 +253,30 @@ td_status td__agreement_begin(td__agreement *g, const td__msg *m)
 
 /* ---- the agent's loop ---- */
 
-int td__agreement_most_fds(const td__agreement *g)
+static int most_fds(const td__decider *d)
 {
-    return td__peers_most_fds(g->peers);
+    return td__peers_most_fds(((const agreement *)d)->peers);
 }
 
-int td__agreement_poll(td__agreement *g, struct pollfd *p)
+static int poll_peers(td__decider *d, struct pollfd *p)
 {
-    return td__peers_poll(g->peers, p);
+    return td__peers_poll(((agreement *)d)->peers, p);
 }
 
-void td__agreement_serve(td__agreement *g, const struct pollfd *p)
+static void serve(td__decider *d, const struct pollfd *p)
 {
-    td__peers_serve(g->peers, p);
+    td__peers_serve(((agreement *)d)->peers, p);
 }
 
-td_status td__agreement_tick(td__agreement *g, uint64_t now, bool may_lead)
+static td_status tick(td__decider *d, uint64_t now, bool may_lead)
 {
+    agreement *g = (agreement *)d;
     td__ms_tick(&g->ms, now, &MS_OPS, g);
     return may_lead && !g->expelled ? lead(g, now) : TD_OK;
 }
 
-void td__agreement_report(td__agreement *g, uint64_t now)
+/* Tell the others of the processes of this host, if that has changed. */
+static void report(agreement *g, uint64_t now)
 {
     const td__place_report *r = td__workers_report(g->workers);
     if (r->number == g->reported && now < g->report_at)
@@ -293,23 +287,67 @@ void td__agreement_report(td__agreement *g, uint64_t now)
         td__peers_send(g->peers, a, KIND_REPORT, r, td__place_report_nbytes(r));
 }
 
-uint64_t td__agreement_deadline(const td__agreement *g)
+static void say(td__decider *d, uint64_t now)
 {
+    agreement *g = (agreement *)d;
+    const td__ms_content *c = &g->ms.decided.content;
+    report(g, now);
+    if (!c->over || g->over_said || td__workers_running(g->workers))
+        return;
+    td__texts t = {0};
+    td__texts_add(&t, "%d", c->status);
+    td__texts_add(&t, "%s", c->cause);
+    tell(g, TD_MSG_OVER, &t);
+    g->over_said = !t.failed; /* else again at the next look */
+    td__texts_fini(&t);
+}
+
+static uint64_t deadline(const td__decider *d)
+{
+    const agreement *g = (const agreement *)d;
     uint64_t at = td__ms_deadline(&g->ms);
-    return g->led && g->place.look_at < at ? g->place.look_at : at;
+    at = g->led && g->place.look_at < at ? g->place.look_at : at;
+    uint64_t heartbeat = td__deadline_in_ms(g->s->heartbeat_ms);
+    return heartbeat < at ? heartbeat : at;
 }
 
-const td__ms_content *td__agreement_decided(const td__agreement *g)
+static bool leads(const td__decider *d)
 {
-    return &g->ms.decided.content;
+    return ((const agreement *)d)->led;
 }
 
-bool td__agreement_leads(const td__agreement *g)
+static bool needed(const td__decider *d, bool ordered, bool drained)
 {
-    return g->led;
+    const agreement *g = (const agreement *)d;
+    /* Of one that was asked to go: once the others have its processes. */
+    return !ordered && !g->expelled && !(drained && !td__workers_report(g->workers)->slots);
 }
 
-bool td__agreement_expelled(const td__agreement *g)
+static const td__decider_ops OPS = {.begin = begin,
+                                    .most_fds = most_fds,
+                                    .poll = poll_peers,
+                                    .serve = serve,
+                                    .tick = tick,
+                                    .say = say,
+                                    .deadline = deadline,
+                                    .leads = leads,
+                                    .needed = needed,
+                                    .destroy = destroy};
+
+/* Listens at once; has no parent. */
+td_status td__agreement_create(td__agent_spec *s, td__workers *w, bool *lost, const char *parent,
+                               td__texts *ready, td__decider **out)
 {
-    return g->expelled;
+    (void)parent;
+    agreement *g = td__calloc(1, sizeof *g);
+    if (!g)
+        return TD_FAIL(TD_ENOMEM, "no memory for the agreement of agents");
+    *out = &g->base;
+    g->base.ops = &OPS;
+    g->s = s;
+    g->workers = w;
+    g->lost = lost;
+    TD_TRY(td__peers_create(s, &PEERS_OPS, g, &g->peers));
+    td__texts_add(ready, "%s", td__peers_address(g->peers));
+    return TD_OK;
 }

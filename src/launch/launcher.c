@@ -1,9 +1,9 @@
 /* launcher.c -- the launcher: starts the agents, passes on output, and ends the job when it is told
  * to, or when its ranks have ended. See launch.h.
  *
- * A job whose ranks are fixed has one generation, which the launcher decides (launcher_fixed.c); of
- * an elastic job it decides nothing: the agents agree on generations, and go on without any of them
- * that is lost (launcher_elastic.c). All else is the same. The launcher's end is the job's: the
+ * A job whose ranks are fixed has one generation, which the launcher decides: the first rank that
+ * fails ends it. Of an elastic job it decides nothing: the agents agree on generations, and go on
+ * without any of them that is lost. All else is the same. The launcher's end is the job's: the
  * agents see their pipes close. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
@@ -19,11 +19,9 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "launch/launcher_impl.h"
-#include "launch/placement.h"
 #include "launch/poll_open.h"
 
 enum {
-    FAN_OUT = 16,       /* agents below one agent's store */
     START_MS = 60000,   /* until all agents are ready */
     PATIENCE_MS = 5000, /* for agents after the grace time */
     LOOK_MS = 500,      /* at the file of hosts */
@@ -87,19 +85,6 @@ static void give_up(launch *l, td_status st, const char *text)
     td__launch_stop(l, TD_MSG_STOP);
 }
 
-/* By its owner's editor, or by a service that writes it. */
-bool td__launch_hosts_changed(launch *l)
-{
-    struct stat now;
-    if (stat(l->o.hosts_file, &now) ||
-        (now.st_mtim.tv_sec == l->file.st_mtim.tv_sec &&
-         now.st_mtim.tv_nsec == l->file.st_mtim.tv_nsec && now.st_ino == l->file.st_ino &&
-         now.st_size == l->file.st_size))
-        return false;
-    l->file = now;
-    return true;
-}
-
 /* ---- agents ---- */
 
 td_status td__launch_start_agent(launch *l, int i)
@@ -117,103 +102,11 @@ td_status td__launch_start_agent(launch *l, int i)
     return st == TD_EPEER ? TD_OK : st; /* its end is reported separately */
 }
 
-/* All are: let them begin. */
-static td_status begin(launch *l)
-{
-    l->begun = true;
-    l->limit = l->stopping ? l->limit : 0;
-    if (!l->elastic)
-        return td__fixed_go(l);
-    for (int i = 0; i < l->hosts.n; i++)
-        td__elastic_go(l, i);
-    return TD_OK;
-}
-
-static td_status agent_ready(launch *l, int index, const td__msg *m)
-{
-    agent *a = &l->agents[index];
-    size_t at = 0;
-    bool all = true;
-    const char *address = td__texts_next(m->data, m->nbytes, &at);
-    if (a->ready || !address || strlen(address) >= sizeof a->address)
-        return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s",
-                       l->hosts.host[index].name);
-    snprintf(a->address, sizeof a->address, "%s", address);
-    if (!l->elastic) /* before it counts as ready: GO tells the addresses of all its ranks */
-        TD_TRY(td__fixed_ready(l, index, m, at));
-    a->ready = true;
-    if (l->begun) { /* one that was added */
-        td__elastic_go(l, index);
-        return TD_OK;
-    }
-    for (int i = FAN_OUT * index + 1; i <= FAN_OUT * (index + 1) && i < l->hosts.n; i++)
-        td__launch_tell(&l->agents[i], TD_MSG_PARENT, address, NULL);
-    for (int i = 0; i < l->hosts.n; i++)
-        all &= l->agents[i].ready;
-    return all ? begin(l) : TD_OK;
-}
-
-static td_status show(launch *l, int index, const td__msg *m)
-{
-    int number = l->agents[index].base + m->rank;
-    bool is_err = m->kind == TD_MSG_ERR;
-    if (l->elastic) {
-        TD_TRY(td__output_room(l->output, number + 1, &l->o));
-        td__elastic_note_output(l, m);
-    }
-    return td__output_lines(l->output, number, is_err, m->data, m->nbytes);
-}
-
-/* The folder of the run: where orders can be given to the job, if this host sees it. */
-static void hear_run_dir(launch *l, const char *dir)
-{
-    snprintf(l->run_dir, sizeof l->run_dir, "%s", dir);
-    if (l->elastic || !access(dir, W_OK)) {
-        td__control_offer(l->control, dir);
-        td__job_status_log(l->news, dir);
-    }
-}
-
-static td_status take_message(launch *l, int index, const td__msg *m)
-{
-    const td__host *host = &l->hosts.host[index];
-    bool is_text = m->nbytes && !m->data[m->nbytes - 1];
-    bool is_own = m->rank >= 0 && m->rank < (l->elastic ? (int)TD_PLACE_PROCS : host->count);
-    if (m->kind == TD_MSG_READY && is_text)
-        return agent_ready(l, index, m);
-    if ((m->kind == TD_MSG_OUT || m->kind == TD_MSG_ERR) && is_own)
-        return show(l, index, m);
-    if (m->kind == TD_MSG_EXIT && is_text && is_own && !l->elastic) {
-        td__fixed_exit(l, index, m);
-        return TD_OK;
-    }
-    if (m->kind == TD_MSG_LOST && is_text && is_own && !l->elastic) {
-        td__output_say(l->output, "%s", m->data);
-        return TD_OK;
-    }
-    if (m->kind == TD_MSG_STATUS && is_text) {
-        td__job_status_host(l->news, index, m->data);
-        return TD_OK;
-    }
-    if (m->kind == TD_MSG_RUN_DIR && is_text) {
-        hear_run_dir(l, m->data);
-        return TD_OK;
-    }
-    if (m->kind == TD_MSG_FAILED && is_text && !(l->elastic && l->agents[index].gone)) {
-        char why[300];
-        snprintf(why, sizeof why, "host %s: %s", host->name, m->data);
-        return td__worlds_lost(l, index, why) ? TD_OK : TD_FAIL(TD_EIO, "%s", why);
-    }
-    if (td__elastic_hear(l, index, m))
-        return TD_OK;
-    return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s", host->name);
-}
-
 /* What cannot be done with one message (no disk for the output) is no reason to leave those that
  * came with it unheard: nothing else may follow that would wake us. */
 static td_status take(void *user, int index, const td__msg *m)
 {
-    td_status st = take_message(user, index, m);
+    td_status st = td__launch_hear(user, index, m);
     if (!st || st == TD_EPEER || st == TD_EPROTO)
         return st;
     give_up(user, st, td_last_error());
@@ -322,7 +215,7 @@ static void hear_signal(launch *l)
 static void time_is_up(launch *l)
 {
     l->limit = 0;
-    if (!l->stopping && l->n_leaders && l->n_leaders == l->o.lossy_from) {
+    if (!l->stopping && !l->over && l->n_leaders && l->n_leaders == l->o.lossy_from) {
         td__output_say(l->output, "ranks that have not ended with the servers are killed");
         td__launch_stop(l, TD_MSG_KILL);
     } else if (!l->stopping && !l->over) {
@@ -376,11 +269,11 @@ static bool go_round(launch *l, struct pollfd *p)
             hear_agent(l, i);
     }
     if (!l->elastic)
-        td__fixed_end_agents(l);
+        td__launch_end_agents(l);
     if (grows && td__deadline_passed(l->look_at)) {
         l->look_at = td__deadline_in_ms(LOOK_MS);
         if (l->elastic)
-            td__elastic_look_at_hosts(l);
+            td__launch_look_at_hosts(l);
         else if (td__worlds_look_at_hosts(l))
             give_up(l, TD_EPEER, td_last_error());
     }
@@ -400,65 +293,6 @@ static td_status watch(launch *l)
 }
 
 /* ---- beginning and end ---- */
-
-td_status td__launch_check(const td__launch_opts *o)
-{
-    if (o->hosts || o->hosts_file || o->most + o->spares <= (int)TD_PLACE_PROCS)
-        return TD_OK;
-    return TD_FAIL(TD_EINVAL,
-                   "%d elastic ranks and %d spares: a host runs at most %d processes; name more "
-                   "hosts",
-                   o->most, o->spares, (int)TD_PLACE_PROCS);
-}
-
-static td_status find_hosts(launch *l)
-{
-    const td__launch_opts *o = &l->o;
-    int size =
-        l->elastic || o->least ? 0 : o->size; /* hosts are places, of which some may stay free */
-    char here[32];
-    if (o->hosts && o->hosts_file)
-        return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
-    if (o->hosts_file) {
-        if (stat(o->hosts_file, &l->file))
-            return TD_FAIL(TD_EINVAL, "cannot read %s: %s", o->hosts_file, strerror(errno));
-        TD_TRY(td__hosts_read(o->hosts_file, size, &l->hosts));
-    } else if (o->hosts) {
-        TD_TRY(td__hosts_parse(o->hosts, size, &l->hosts));
-    } else {
-        if (o->size < 1 && !l->elastic)
-            return TD_FAIL(TD_EINVAL, "how many ranks? give -n N or --hosts");
-        snprintf(here, sizeof here, "localhost:%d",
-                 l->elastic ? (int)TD_PLACE_PROCS - o->spares : o->size);
-        TD_TRY(td__hosts_parse(here, 0, &l->hosts));
-    }
-    l->max_agents = l->elastic || o->least ? (int)TD_MS_AGENTS : l->hosts.n;
-    l->o.n_first = l->hosts.n;
-    if (o->least)
-        return td__worlds_begin(l);
-    if (!l->elastic && td__roles_parse(o->roles, l->hosts.size, &l->roles)) {
-        char why[200];
-        snprintf(why, sizeof why, "%s", td_last_error());
-        return TD_FAIL(TD_EINVAL, "--roles: %s", why);
-    }
-    if (!l->elastic)
-        return TD_OK;
-    TD_TRY(td__launch_check(o));
-    for (int i = 0; i < l->hosts.n; i++)
-        if (l->hosts.host[i].count + o->spares > TD_PLACE_PROCS)
-            return TD_FAIL(TD_EINVAL,
-                           "host %s: %d slots and %d spares, but a host runs at most %d "
-                           "elastic processes",
-                           l->hosts.host[i].name, l->hosts.host[i].count, o->spares,
-                           (int)TD_PLACE_PROCS);
-    if (l->hosts.n > TD_MS_AGENTS || o->most > TD_MS_MEMBERS)
-        return TD_FAIL(TD_EINVAL, "an elastic job has at most %d hosts and %d ranks",
-                       (int)TD_MS_AGENTS, (int)TD_MS_MEMBERS);
-    if (l->hosts.size < o->min_ranks)
-        return TD_FAIL(TD_EINVAL, "%d ranks, but the hosts have %d slots", o->min_ranks,
-                       l->hosts.size);
-    return TD_OK;
-}
 
 static void release_agents(launch *l)
 {
@@ -498,7 +332,7 @@ static td_status run(launch *l)
 {
     td_status st;
     bool again;
-    TD_TRY(find_hosts(l));
+    TD_TRY(td__launch_find_hosts(l));
     int most = l->elastic ? l->o.most : l->o.least ? l->o.size : l->hosts.size;
     TD_TRY(td__output_create(most, &l->o, &l->output));
     td__output_interrupt(l->output, l->signals);
@@ -509,32 +343,11 @@ static td_status run(launch *l)
     do {
         st = run_agents(l);
         release_agents(l);
-        again = !st && td__fixed_again(l);
+        again = !st && td__launch_again(l);
         if (again && l->o.least)
             st = td__worlds_next(l);
     } while (!st && again);
     return st;
-}
-
-/* Say how it ended. */
-static td_status conclude(launch *l, int *exit_status)
-{
-    if (l->elastic)
-        td__elastic_conclude(l);
-    else
-        td__fixed_conclude(l);
-    if (l->failed)
-        return TD_FAIL(l->failed, "%s", l->why);
-    if (l->over) {
-        if (l->cause[0])
-            td__output_say(l->output, "%s", l->cause);
-        *exit_status = l->status;
-    } else if (l->signal) {
-        if (l->signal != SIGPIPE)
-            td__output_say(l->output, "stopped by signal %d (%s)", l->signal, strsignal(l->signal));
-        *exit_status = 128 + l->signal;
-    }
-    return *exit_status ? TD_OK : td__output_status(l->output);
 }
 
 static void set_defaults(td__launch_opts *o)
@@ -569,7 +382,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     td_status st =
         l->signals < 0 ? TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)) : run(l);
     if (!st)
-        st = conclude(l, exit_status);
+        st = td__launch_conclude(l, exit_status);
     td__control_destroy(l->control);
     td__job_status_destroy(l->news);
     td__output_destroy(l->output);

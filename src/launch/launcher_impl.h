@@ -1,6 +1,5 @@
-/* launcher_impl.h -- a launch, as its launcher sees it: shared by the launcher itself (launcher.c),
- * what it does for fixed ranks (launcher_fixed.c, launcher_worlds.c) and for elastic ones
- * (launcher_elastic.c). */
+/* launcher_impl.h -- a launch, as its launcher sees it: shared by the launcher itself (launcher.c)
+ * and what it does about hosts, messages, orders and the end (launcher_*.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_LAUNCHER_IMPL_H
 #define TD_LAUNCH_LAUNCHER_IMPL_H
@@ -55,7 +54,6 @@ typedef struct td__launch {
     int first, first_status; /* rank that failed first; -1: none */
     char first_why[192];     /* why the watchdog killed it; "" if it did not */
     bool killed;             /* by a signal */
-    bool ending;             /* the agents were told */
     int n_leaders;           /* of the ranks before lossy_from that have ended well */
     td__roles roles;
     int n_done; /* ranks of the generation that have done their work; parameter servers have none */
@@ -82,24 +80,32 @@ void td__launch_tell(td__launch_agent *a, td__msg_kind kind, const char *one, co
 void td__launch_tell_all(td__launch *l, td__msg_kind kind);
 void td__launch_stop(td__launch *l, td__msg_kind how);
 TD_NODISCARD td_status td__launch_start_agent(td__launch *l, int i);
-/* Has the file of hosts changed since the last look? */
-bool td__launch_hosts_changed(td__launch *l);
 /* How long the agents have, from now on, to end with what they run. */
 void td__launch_limit_end(td__launch *l);
+
+/* launcher_hear.c: a message of agent `index`. */
+TD_NODISCARD td_status td__launch_hear(td__launch *l, int index, const td__msg *m);
 
 /* launcher_orders.c: answers to `tandem status` and `tandem scale`; slots of all hosts that are
  * there, but for one (-1: of all). */
 void td__launch_answer(void *user, const char *question, td__text *out);
 int td__launch_slots(const td__launch *l, int without);
 
-/* launcher_fixed.c: addresses of an agent's ranks; GO; a rank's end; all have ended; is it another
- * generation that comes next; the text of how it ended. */
-TD_NODISCARD td_status td__fixed_ready(td__launch *l, int index, const td__msg *m, size_t at);
-TD_NODISCARD td_status td__fixed_go(td__launch *l);
-void td__fixed_exit(td__launch *l, int index, const td__msg *m);
-void td__fixed_end_agents(td__launch *l);
-bool td__fixed_again(td__launch *l);
-void td__fixed_conclude(td__launch *l);
+/* launcher_hosts.c: those of the options; has the file of hosts changed since the last look; what
+ * follows from it for elastic ranks; a host was asked to go. */
+TD_NODISCARD td_status td__launch_find_hosts(td__launch *l);
+bool td__launch_hosts_changed(td__launch *l);
+void td__launch_look_at_hosts(td__launch *l);
+void td__launch_drain(td__launch *l, int index);
+
+/* launcher_end.c: the job has ended by itself: nobody needs the agents any more. */
+void td__launch_over(td__launch *l, int status, const char *cause);
+/* A fixed rank has, as TD_MSG_EXIT says; have all? Is it another generation that comes next? */
+void td__launch_exit(td__launch *l, int index, int local, const char *how, const char *why);
+void td__launch_end_agents(td__launch *l);
+bool td__launch_again(td__launch *l);
+/* Say how it ended. */
+TD_NODISCARD td_status td__launch_conclude(td__launch *l, int *exit_status);
 
 /* launcher_worlds.c: slots that are there; of the hosts that were named, those of the first
  * generation; hosts and roles of the next one; a host is not there any more (true: the next
@@ -111,13 +117,5 @@ TD_NODISCARD td_status td__worlds_next(td__launch *l);
 bool td__worlds_lost(td__launch *l, int index, const char *why);
 TD_NODISCARD td_status td__worlds_look_at_hosts(td__launch *l);
 TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks);
-
-/* launcher_elastic.c: GO for one agent; what only agents of elastic ranks say (false: this is no
- * such message); their output; the file of hosts; the text of how it ended. */
-void td__elastic_go(td__launch *l, int index);
-bool td__elastic_hear(td__launch *l, int index, const td__msg *m);
-void td__elastic_note_output(td__launch *l, const td__msg *m);
-void td__elastic_look_at_hosts(td__launch *l);
-void td__elastic_conclude(td__launch *l);
 
 #endif

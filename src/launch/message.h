@@ -13,7 +13,8 @@ typedef enum td__msg_kind {
     /* Down. */
     TD_MSG_SPEC,   /* "key=value" texts, see agent.c */
     TD_MSG_PARENT, /* address of the store above; empty: be the root */
-    TD_MSG_GO,     /* "HOST:PORT" of every rank, then of the master */
+    TD_MSG_GO,     /* fixed ranks: "HOST:PORT" of each, then of the master; elastic: "NUMBER
+                      ADDRESS" of the agents to connect to */
     TD_MSG_STOP,   /* SIGTERM, SIGKILL after the grace time */
     TD_MSG_KILL,   /* SIGKILL */
     TD_MSG_END,    /* the ranks of all hosts have ended: nobody needs the store any more */

@@ -106,9 +106,8 @@ void td__worker_watch(td__workers *w, td__worker *k, uint64_t now);
 /* workers_watch.c: mark processes that are ending: the likely cause where others fail. */
 void td__workers_find_dying(td__workers *w);
 
-/* workers_tell.c: its rank in the generation of c; -1: none. */
-int td__proc_rank(const td__ms_content *c, uint32_t proc);
-/* The same in the generation that there is now, where fixed ranks have theirs from the start. */
+/* workers_tell.c: its rank in the generation that there is now, where fixed ranks have theirs from
+ * the start; -1: none. */
 int td__worker_rank(const td__workers *w, const td__worker *k);
 
 /* workers_say.c: "rank 2 (host a, pid 7)"; "a process (host a, pid 7)" if it had no rank yet. */

@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "launch/workers_impl.h"
 
-int td__proc_rank(const td__ms_content *c, uint32_t proc)
+/* Its rank in the generation of c; -1: none. */
+static int proc_rank(const td__ms_content *c, uint32_t proc)
 {
     for (uint32_t i = 0; i < c->n_members; i++)
         if (c->member[i] == proc)
@@ -16,7 +17,7 @@ int td__proc_rank(const td__ms_content *c, uint32_t proc)
 
 int td__worker_rank(const td__workers *w, const td__worker *k)
 {
-    return w->plan ? td__agent_spec_host(w->s)->first + k->slot : td__proc_rank(&w->now, k->proc);
+    return w->plan ? td__agent_spec_host(w->s)->first + k->slot : proc_rank(&w->now, k->proc);
 }
 
 /* Ranks of c, and those that its agents are starting. */
@@ -72,7 +73,7 @@ void td__workers_apply(td__workers *w, const td__ms_state *s)
     w->target = c->target[w->s->index];
     for (int i = 0; i < w->max; i++) {
         td__worker *k = &w->all[i];
-        int rank = k->used && !k->done ? td__proc_rank(c, k->proc) : -1;
+        int rank = k->used && !k->done ? proc_rank(c, k->proc) : -1;
         if (rank < 0)
             continue;
         if (c->generation > k->told)

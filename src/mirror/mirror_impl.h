@@ -78,6 +78,4 @@ TD_NODISCARD td_status td__mirror_put_shards(td__mirror *m, const char *folder,
 TD_NODISCARD td_status td__shard_put(td__remote *r, const char *url, int fd,
                                      char sha256[TD_SHA256_HEX], td__deadline until);
 
-void td__remove_folder(const char *path);
-
 #endif

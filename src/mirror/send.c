@@ -23,7 +23,7 @@ td_status td__mirror_check(const char *url)
     return td__url_parse(url, &u);
 }
 
-void td__remove_folder(const char *path)
+static void remove_folder(const char *path)
 {
     char file[TD__PATH];
     DIR *d = opendir(path);
@@ -53,7 +53,7 @@ static td_status link_files(const char *from, const char *to)
     td_status st = TD_OK;
     DIR *d;
 
-    td__remove_folder(to);
+    remove_folder(to);
     if (mkdir(to, 0777) != 0 || !(d = opendir(from)))
         return TD_FAIL(TD_EIO, "%s: cannot be prepared for upload: %s", from, strerror(errno));
     for (const struct dirent *e; !st && (e = readdir(d));)
@@ -73,7 +73,7 @@ static td_status link_tables(const td__mirror *m, const char *name, uint64_t ste
     snprintf(beside, sizeof beside, "%s" TD__TABLES_BESIDE, name);
     TD_TRY(td__run_dir_path(m->spool, beside, to));
     TD_TRY(td__run_dir_path(m->dir, "checkpoints/" TD__TABLES_FOLDER, from));
-    td__remove_folder(to);
+    remove_folder(to);
     td_status st = td__tables_needed(from, step, &needed);
     if (!st && json_array_size(needed) && mkdir(to, 0777) != 0)
         st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", to, strerror(errno));
@@ -87,10 +87,10 @@ static void drop(td__mirror *m, td__parcel *p)
     char folder[TD__PATH], beside[TD__STEP_NAME + 16];
 
     if (p->name[0] && !td__run_dir_path(m->spool, p->name, folder))
-        td__remove_folder(folder);
+        remove_folder(folder);
     snprintf(beside, sizeof beside, "%s" TD__TABLES_BESIDE, p->name);
     if (p->name[0] && !td__run_dir_path(m->spool, beside, folder))
-        td__remove_folder(folder);
+        remove_folder(folder);
     td__shard_offer_destroy(p->shards);
     *p = (td__parcel){.name = ""};
 }
@@ -271,7 +271,7 @@ static void sweep(const char *spool)
 
     for (const struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.' && !td__run_dir_path(spool, e->d_name, path))
-            td__remove_folder(path);
+            remove_folder(path);
     if (d)
         closedir(d);
 }

@@ -219,7 +219,7 @@ static td_status missing_at_door(const shm_mesh *m)
 
 /* ---- the segment ---- */
 
-void td__shm_layout_for(int size, shm_layout *out)
+static void layout_for(int size, shm_layout *out)
 {
     size_t n = (size_t)size, ring = RING_MOST;
     while (ring > RING_LEAST && ring * n * n > RINGS_TOTAL)
@@ -414,7 +414,7 @@ static td_status enter(shm_mesh *m, const td__shm_door *door, td__deadline until
     }
     if (!m->pidfd || !m->channel || !m->sends || !m->recvs)
         return TD_FAIL(TD_ENOMEM, "no memory for a mesh of %d ranks", m->mesh.size);
-    td__shm_layout_for(m->mesh.size, &m->at);
+    layout_for(m->mesh.size, &m->at);
     if (m->mesh.rank == 0) {
         m->pidfd[0] = open_own_pidfd();
         if (m->pidfd[0] < 0)

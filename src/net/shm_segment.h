@@ -102,7 +102,6 @@ static inline shm_mesh *shm_of(const td__mesh *m)
 
 extern const td__mesh_ops td__mesh_shm_ops;
 
-void td__shm_layout_for(int size, shm_layout *out);
 /* Where the rank's card of that number lies. Ranks change places from card to card: who has read a
  * place has it in its cache and writes there next without a round trip. */
 static inline shm_board *shm_board_of(const shm_mesh *m, int rank, uint64_t number)

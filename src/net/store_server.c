@@ -65,8 +65,9 @@ static void append(td__ss_client *c, const void *data, size_t nbytes)
     c->out_used += nbytes;
 }
 
-void td__ss_send(td__store_server *s, td__ss_client *c, td__store_op op, uint32_t id,
-                 const void *head, const struct iovec *rest, int n_rest)
+/* Queue a frame; a client that does not read is dropped. */
+static void send_frame(td__store_server *s, td__ss_client *c, td__store_op op, uint32_t id,
+                       const void *head, const struct iovec *rest, int n_rest)
 {
     td__frame f = {.kind = (uint8_t)op, .tag = id, .length = sizeof(td__store_request)};
 
@@ -91,7 +92,7 @@ void td__ss_reply(td__store_server *s, td__ss_client *c, uint32_t id, const td__
                   const void *value, size_t nbytes)
 {
     struct iovec rest = {.iov_base = (void *)(uintptr_t)value, .iov_len = nbytes};
-    td__ss_send(s, c, TD_STORE_REPLY, id, reply, &rest, 1);
+    send_frame(s, c, TD_STORE_REPLY, id, reply, &rest, 1);
 }
 
 void td__ss_reply_error(td__store_server *s, td__ss_client *c, uint32_t id, td_status st)
@@ -110,7 +111,7 @@ void td__ss_request(td__store_server *s, td__ss_client *c, const td__store_parts
         {.iov_base = (void *)(uintptr_t)p->key, .iov_len = head.key_nbytes},
         {.iov_base = (void *)(uintptr_t)p->expect, .iov_len = p->expect ? p->expect_nbytes : 0},
         {.iov_base = (void *)(uintptr_t)p->value, .iov_len = p->nbytes}};
-    td__ss_send(s, c, p->op, id, &head, rest, 3);
+    send_frame(s, c, p->op, id, &head, rest, 3);
 }
 
 /* ---- receiving ---- */

@@ -71,9 +71,7 @@ struct td__store_server {
     uint64_t looked_ns; /* at the connections, for silence */
 };
 
-/* store_server.c: queue a frame; a client that does not read is dropped. */
-void td__ss_send(td__store_server *s, td__ss_client *c, td__store_op op, uint32_t id,
-                 const void *head, const struct iovec *rest, int n_rest);
+/* store_server.c: queue an answer; a client that does not read is dropped. */
 void td__ss_reply(td__store_server *s, td__ss_client *c, uint32_t id, const td__store_reply *reply,
                   const void *value, size_t nbytes);
 /* The status, with this thread's last error as its text. */

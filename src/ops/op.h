@@ -66,8 +66,8 @@ typedef enum td_bf16_rule {
 typedef enum td_layout_rule {
     TD_LAYOUT_RULE_PLAIN, /* wants row-major */
     TD_LAYOUT_RULE_ANY,   /* elementwise: all 4-D operands of the same layout */
-    TD_LAYOUT_RULE_IMAGE  /* prefers NHWC on its 4-D inputs and outputs (weights, in `weights`, and
-                             outputs in `plain_out` excepted) */
+    TD_LAYOUT_RULE_IMAGE  /* prefers NHWC on its 4-D inputs and outputs (weights, in `weights`,
+                             excepted) */
 } td_layout_rule;
 
 typedef struct td_op_def {
@@ -93,11 +93,10 @@ typedef struct td_op_def {
     unsigned grad_out; /* bit k: besides output 0, a gradient may come through output k. Others
                               (statistics, what a backward needs again) refuse one. */
 
-    unsigned weights;   /* bit i: input i is a weight (may stay f32 beside bf16 activations) */
-    unsigned inplace;   /* bit i: output 0 may lie in input i's memory when sizes are equal */
-    unsigned plain_out; /* bit k: output k is never NHWC although 4-D (gradients of weights) */
-    bool is_view;       /* output 0 is input 0's memory: reshape, part */
-    bool random;        /* depends on the run's key: never merged with an equal node */
+    unsigned weights; /* bit i: input i is a weight (may stay f32 beside bf16 activations) */
+    unsigned inplace; /* bit i: output 0 may lie in input i's memory when sizes are equal */
+    bool is_view;     /* output 0 is input 0's memory: reshape, part */
+    bool random;      /* depends on the run's key: never merged with an equal node */
     td_bf16_rule bf16;
     td_layout_rule layout;
 

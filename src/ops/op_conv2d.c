@@ -402,7 +402,6 @@ const td_op_def td__op_conv2d_back_weight = {
     .infer = back_weight_infer,
     .ref = back_weight_ref,
     .grad = NULL,
-    .plain_out = TD__BIT(0),
     .bf16 = TD_BF16_COMPUTE,
     .layout = TD_LAYOUT_RULE_IMAGE,
     .samples = BACK_WEIGHT_SAMPLES,

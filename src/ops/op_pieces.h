@@ -18,6 +18,5 @@ td__tensor_piece td__piece_of(const td_attr_pieces *a, const td_shape *whole, in
 /* Elements [*begin, *begin + the result) of a packed whole are those of pieces [w, w + n). */
 int64_t td__pieces_range(const td_attr_pieces *a, const td_shape *whole, int w, int n,
                          int64_t *begin);
-td_shape td__piece_shape(const td_attr_pieces *a, const td_shape *whole, int w);
 
 #endif

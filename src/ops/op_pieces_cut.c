@@ -40,7 +40,7 @@ int64_t td__pieces_range(const td_attr_pieces *a, const td_shape *whole, int w, 
     return (last.begin + last.count - first.begin) * first.inner;
 }
 
-td_shape td__piece_shape(const td_attr_pieces *a, const td_shape *whole, int w)
+static td_shape piece_shape(const td_attr_pieces *a, const td_shape *whole, int w)
 {
     td_shape s = *whole;
     int64_t n = whole->dim[a->axis] / a->groups;
@@ -67,8 +67,8 @@ static td_status cut_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_attr_pieces *at = a->attr;
     TD_TRY(check(at, &a->in_desc[0]->shape));
     for (int i = 0; i < at->n; i++)
-        out[i] = td__desc(a->in_desc[0]->dtype,
-                          td__piece_shape(at, &a->in_desc[0]->shape, at->first + i));
+        out[i] =
+            td__desc(a->in_desc[0]->dtype, piece_shape(at, &a->in_desc[0]->shape, at->first + i));
     *n_out = at->n;
     return TD_OK;
 }
@@ -81,7 +81,7 @@ static td_status join_infer(const td_op_args *a, td_desc *out, int *n_out)
     if (a->n_in != at->n)
         return TD_FAIL(TD_EINVAL, "%d tensors for %d pieces", a->n_in, at->n);
     for (int i = 0; i < at->n; i++) {
-        td_shape want = td__piece_shape(at, &at->whole, at->first + i);
+        td_shape want = piece_shape(at, &at->whole, at->first + i);
         TD_TRY(td__want_same_dtype(a, i, "a piece"));
         TD_TRY(td__want_shape(a, i, "a piece", &want));
     }

@@ -121,7 +121,8 @@ void td__planner_copy(td__planner *w, uint64_t nbytes)
     compute(w, op);
 }
 
-void td__planner_update_after(td__planner *w, int chunk, int after)
+/* Of the params of a chunk, after operation `after`; TD__PLAN_NONE: after all before it. */
+static void update_after(td__planner *w, int chunk, int after)
 {
     td__plan_op op = blank(TD_PLAN_UPDATE, TD_LANE_COMPUTE, chunk);
     op.after[0] = after == TD__PLAN_NONE ? w->called : after;
@@ -130,7 +131,7 @@ void td__planner_update_after(td__planner *w, int chunk, int after)
 
 void td__planner_update(td__planner *w, int chunk)
 {
-    td__planner_update_after(w, chunk, TD__PLAN_NONE);
+    update_after(w, chunk, TD__PLAN_NONE);
 }
 
 void td__planner_squares(td__planner *w)

@@ -99,8 +99,7 @@ void td__planner_send(td__planner *w, int what, int to, uint64_t nbytes);
 void td__planner_recv(td__planner *w, int what, int from, uint64_t nbytes);
 /* To or from memory that other ranks read. */
 void td__planner_copy(td__planner *w, uint64_t nbytes);
-/* Of the params of a chunk, after operation `after`; TD__PLAN_NONE: after all before it. */
-void td__planner_update_after(td__planner *w, int chunk, int after);
+/* Of the params of a chunk, after all before it. */
 void td__planner_update(td__planner *w, int chunk);
 /* Before an update that clips by the norm, where no rank has all gradients: their squares. */
 void td__planner_squares(td__planner *w);

@@ -500,7 +500,7 @@ td_status td__sync_inner_step(td__sync *inner, double lr, td__step_result *out)
     return inner->ops->gather ? TD_OK : followed(inner);
 }
 
-td_status td__sync_inner_gather(td__sync *inner)
+static td_status inner_gather(td__sync *inner)
 {
     if (!inner->ops->gather)
         return TD_OK;
@@ -513,7 +513,7 @@ td_status td__sync_gather(td__sync *s, td__step_times *times)
     uint64_t begin = td__clock_ns();
     if (!s->ops->gather)
         return TD_OK;
-    TD_TRY(td__sync_inner_gather(s));
+    TD_TRY(inner_gather(s));
     const td__step_times *all = td__step_times_of(s->engine);
     times->update += 1e-9 * (double)(td__clock_ns() - begin);
     times->sent_nbytes = all->sent_nbytes;

@@ -427,7 +427,6 @@ size_t td__sync_slots(const td__sync_sizes *z);
 TD_NODISCARD td_status td__sync_inner_begin(td__sync *inner, const td__sync_place *at);
 TD_NODISCARD td_status td__sync_hand_in(td__sync *inner);
 TD_NODISCARD td_status td__sync_inner_step(td__sync *inner, double lr, td__step_result *out);
-TD_NODISCARD td_status td__sync_inner_gather(td__sync *inner);
 /* Collectives of a rule: the numbers of this step, added up over all ranks. */
 TD_NODISCARD td_status td__sync_sum_numbers(td__sync *s);
 

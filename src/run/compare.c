@@ -129,7 +129,9 @@ void td__compare_fini(td__compare_run *r)
     td__report_data_fini(&r->data);
 }
 
-int td__compare_median(const td__compare_run *runs, int n)
+/* Of several runs of a variant the one with the median time stands for it. runs: those of one
+ * variant, next to each other; the index of that one, or of the first if none went well. */
+static int median_of(const td__compare_run *runs, int n)
 {
     int good = 0, best = 0;
 
@@ -149,7 +151,7 @@ int td__compare_median(const td__compare_run *runs, int n)
 const td__compare_run *td__compare_variant(const td__compare_opts *o, int v)
 {
     const td__compare_run *runs = o->at + v * o->repeat;
-    return runs + td__compare_median(runs, o->repeat);
+    return runs + median_of(runs, o->repeat);
 }
 
 const td__compare_run *td__compare_first(const td__compare_opts *o)

@@ -30,10 +30,6 @@ typedef struct td__compare_run {
 TD_NODISCARD td_status td__compare_read(td__compare_run *r);
 void td__compare_fini(td__compare_run *r);
 
-/* Of several runs of a variant the one with the median time stands for it. runs: those of one
- * variant, next to each other; the index of that one, or of the first if none went well. */
-int td__compare_median(const td__compare_run *runs, int n);
-
 /* How long each run took to the target, a value of its metric; NaN: the worst of their best. The
  * target is returned, NaN if there is none. */
 double td__compare_aim(td__compare_run *runs, int n, double target, bool higher_is_better);

@@ -184,7 +184,6 @@ static void read_end(td__report_data *d, const json_t *o)
     text(o, "end", d->end, sizeof d->end);
     text(o, "digest", d->digest, sizeof d->digest);
     d->end_seconds = number(o, "seconds");
-    d->end_rate = number(o, "samples_per_second");
     d->memory_planned = number(o, "memory_planned");
     d->memory_peak = number(o, "memory_peak");
     d->memory_rank = number(o, "memory_rank");
@@ -304,7 +303,6 @@ void td__report_data_init(td__report_data *d)
     *d = (td__report_data){.best_step = NAN,
                            .params = NAN,
                            .end_seconds = NAN,
-                           .end_rate = NAN,
                            .began = NAN,
                            .begin_time = NAN,
                            .origin = NAN,

@@ -47,7 +47,7 @@ typedef struct td__report_data {
     double age_sum, ages, age_most;
     double age_count[TD__AGE_BUCKETS]; /* steps by their mean age, rounded (td__age_bucket) */
     char precision[16], end[16], digest[80];
-    double end_seconds, end_rate;
+    double end_seconds;
     char dropped[160]; /* of backup workers: "12 shares late: rank 1 8, rank 2 4"; "" */
     double memory_planned, memory_peak, memory_rank;        /* bytes of the rank that had most */
     char device[16];                                        /* "": not known */

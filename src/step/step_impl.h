@@ -86,10 +86,8 @@ static inline double td__step_seconds_since(uint64_t ns)
     return 1e-9 * (double)(td__clock_ns() - ns);
 }
 
-/* Call fn, on all threads, for parts [begin, end), or for all. Little work is done by the caller
- * alone, rather than wake everybody. */
-TD_NODISCARD td_status td__step_in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin,
-                                              int end);
+/* Call fn, on all threads, for all parts. Little work is done by the caller alone, rather than wake
+ * everybody. */
 TD_NODISCARD td_status td__step_in_parts(td__step_engine *e, td__pool_fn *fn);
 /* Blends, and the update where it goes with them, of parts until none is left. */
 TD_NODISCARD td_status td__step_sum_parts(void *user, int thread);

@@ -50,7 +50,8 @@ td_status td__step_sum_parts(void *user, int thread)
     return TD_OK;
 }
 
-td_status td__step_in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin, int end)
+/* Of parts [begin, end). */
+static td_status in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin, int end)
 {
     atomic_store(&e->next, begin);
     e->end = end;
@@ -59,7 +60,7 @@ td_status td__step_in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin,
 
 td_status td__step_in_parts(td__step_engine *e, td__pool_fn *fn)
 {
-    return td__step_in_some_parts(e, fn, 0, e->n_parts);
+    return in_some_parts(e, fn, 0, e->n_parts);
 }
 
 /* ---- What is left of the tree ---------------------------------------------------------------- */
@@ -332,7 +333,7 @@ static td_status update_arriving(td__step_engine *e)
         while (to < e->n_parts && e->parts[to].begin + e->parts[to].count <= there)
             to++;
         TD_TRY(wait_piece(e, k));
-        TD_TRY(td__step_in_some_parts(e, td__step_sum_parts, from, to));
+        TD_TRY(in_some_parts(e, td__step_sum_parts, from, to));
         from = to;
     }
     return wait_piece(e, e->from.n_pieces);

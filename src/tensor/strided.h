@@ -8,9 +8,6 @@
 /* Row-major strides of a valid shape (all 0 if it is empty). */
 void td__row_major(const td_shape *shape, int64_t *stride);
 
-/* Bytes of a dense tensor; TD_EINVAL if dtype or shape is impossible. */
-TD_NODISCARD td_status td__tensor_bytes(td_dtype dtype, const td_shape *shape, size_t *nbytes);
-
 /* td_tensor_copy after its checks: equal shapes, known dtypes, no overlap. Pointers and strides
  * need not be aligned to the element. */
 void td__strided_copy(td_tensor *to, const td_tensor *from);

@@ -50,7 +50,8 @@ void td__row_major(const td_shape *shape, int64_t *stride)
     }
 }
 
-td_status td__tensor_bytes(td_dtype dtype, const td_shape *shape, size_t *nbytes)
+/* Bytes of a dense tensor; TD_EINVAL if dtype or shape is impossible. */
+static td_status dense_nbytes(td_dtype dtype, const td_shape *shape, size_t *nbytes)
 {
     int64_t count = td_shape_count(shape);
     char text[128];
@@ -69,7 +70,7 @@ td_status td_tensor_wrap(td_tensor *out, td_dtype dtype, td_shape shape, void *d
     size_t nbytes;
 
     *out = (td_tensor){0};
-    TD_TRY(td__tensor_bytes(dtype, &shape, &nbytes));
+    TD_TRY(dense_nbytes(dtype, &shape, &nbytes));
     *out = (td_tensor){.dtype = dtype, .shape = shape, .data = data};
     td__row_major(&shape, out->stride);
     return TD_OK;
@@ -81,7 +82,7 @@ td_status td_tensor_init(td_tensor *out, td_dtype dtype, td_shape shape)
     size_t nbytes;
 
     *out = (td_tensor){0};
-    TD_TRY(td__tensor_bytes(dtype, &shape, &nbytes));
+    TD_TRY(dense_nbytes(dtype, &shape, &nbytes));
     TD_TRY(storage_create(nbytes, &s));
     *out = (td_tensor){.dtype = dtype, .shape = shape, .data = s->block, .storage = s};
     td__row_major(&shape, out->stride);

@@ -1,5 +1,6 @@
-/* generation.c -- what a generation of an elastic run does once its ranks have the same state
- * (elastic/elastic.h): rank 0 takes the lead, then steps until the run or the generation ends. */
+/* generation.c -- what a generation does once its ranks have the same state (elastic/elastic.h):
+ * rank 0 takes the lead, then steps until the run or the generation ends. A run of fixed ranks is
+ * one generation, whose rank 0 leads from the start. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
@@ -54,18 +55,23 @@ static td_status go_back(td__trainer *t)
     return st == TD_EIO ? TD_OK : st;
 }
 
+static td_status open_checkpoints(td__trainer *t,
+                                  td_status (*open)(const char *, int, td__checkpointer **))
+{
+    if (!t->o.checkpoint_dir)
+        return TD_OK;
+    TD_TRY(open(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->run.checkpointer));
+    td__checkpointer_points(t->run.checkpointer, td__faults_points(t->o.faults));
+    return td__train_save_fit(t);
+}
+
 /* Rank 0 now, and not before: its files and observers, and what they have missed. */
 static td_status take_lead(td__trainer *t)
 {
     const td__train_lead *lead = t->o.lead;
     const td__train_state *s = &t->replica.state;
 
-    if (t->o.checkpoint_dir) {
-        TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
-                                          &t->run.checkpointer));
-        td__checkpointer_points(t->run.checkpointer, td__faults_points(t->o.faults));
-        TD_TRY(td__train_save_fit(t));
-    }
+    TD_TRY(open_checkpoints(t, td__checkpointer_take_over));
     t->report.leads = true;
     t->report.n_own = t->report.n_observers;
     if (t->run.checkpointer)
@@ -91,6 +97,22 @@ static td_status tell_past(td__trainer *t)
     t->report.told_step = t->replica.state.step;
     t->report.told_valid = t->replica.state.valid_step;
     return TD_OK;
+}
+
+/* Elastic ranks: another process may lead now. */
+static td_status find_lead(td__trainer *t)
+{
+    if (t->world.rank > 0) {
+        td__train_drop_lead(t);
+        return TD_OK;
+    }
+    if (!t->report.leads) {
+        TD_TRY(take_lead(t));
+        TD_TRY(td__best_replica_write(&t->run.best_replica, &t->replica, t->run.checkpointer,
+                                      t->o.checkpoint_dir));
+        t->replica.received = true;
+    }
+    return tell_past(t);
 }
 
 /* A state that was received: was its checkpoint written by the rank 0 of that time? */
@@ -125,6 +147,15 @@ static td_status share_state(td__trainer *t)
     return td__catch_up(&t->elastic);
 }
 
+/* Final barrier of elastic ranks: if rank 0 died while writing, the survivors repeat the write. */
+static td_status all_done(td__trainer *t, bool *over)
+{
+    if (t->o.members)
+        TD_TRY(td_barrier(t->world.comm, NULL));
+    *over = true;
+    return TD_OK;
+}
+
 /* A rank beside a leader, until that ends the generation or the run. */
 static td_status serve(td__trainer *t, td__train_result *out, bool *over)
 {
@@ -137,8 +168,27 @@ static td_status serve(td__trainer *t, td__train_result *out, bool *over)
         return share_state(t);
     }
     TD_TRY(td__train_follow_end(t, out));
-    TD_TRY(td_barrier(t->world.comm, NULL));
-    *over = true;
+    return all_done(t, over);
+}
+
+/* The rule, what it measures, and the samples of this rank from the state's position on. */
+static td_status set_up(td__trainer *t)
+{
+    bool none = !t->run.loader; /* else of a run before */
+    if (none)
+        TD_TRY(td__trainer_balance(t));
+    TD_TRY(td__train_sync(t));
+    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
+    TD_TRY(td__states_begin(t));
+    td__rank_stats_destroy(t->report.stats);
+    bool apart = t->run.sync->traits.apart; /* each then knows of itself alone */
+    TD_TRY(td__rank_stats_create(apart || td__sync_leads(t->run.sync) ? NULL : t->world.comm,
+                                 apart ? 1 : td__trainer_ranks(t), &t->report.stats));
+    if (t->report.spans)
+        TD_TRY(td__span_log_start(t->report.spans, t->world.comm));
+    if (none)
+        TD_TRY(td__trainer_loader(t));
+    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     return TD_OK;
 }
 
@@ -185,31 +235,19 @@ static td_status agree_on_servers(td__trainer *t)
 
 static td_status lead_and_train(td__trainer *t, td__train_result *out, bool *over)
 {
-    TD_TRY(agree_on_servers(t));
-    if (t->world.rank > 0)
-        td__train_drop_lead(t);
-    else if (!t->report.leads) {
-        TD_TRY(take_lead(t));
-        TD_TRY(td__best_replica_write(&t->run.best_replica, &t->replica, t->run.checkpointer,
-                                      t->o.checkpoint_dir));
-        t->replica.received = true;
+    if (t->o.members) {
+        TD_TRY(agree_on_servers(t));
+        TD_TRY(find_lead(t));
     }
     td__train_warn(t);
-    if (t->report.leads)
-        TD_TRY(tell_past(t));
     find_owed(t);
     TD_TRY(td__sharded_owed(t));
-    TD_TRY(td__trainer_balance(t));
-    TD_TRY(td__train_sync(t));
-    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
-    TD_TRY(td__states_begin(t));
+    TD_TRY(set_up(t));
     bool leads = td__sync_leads(t->run.sync);
-    TD_TRY(td__rank_stats_create(leads ? NULL : t->world.comm, td__trainer_ranks(t),
-                                 &t->report.stats));
-    TD_TRY(td__trainer_loader(t));
-    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     if (leads && t->world.rank > 0)
         return serve(t, out, over);
+    if (!t->o.members) /* of elastic ranks, each that takes the lead does */
+        TD_TRY(td__train_tell_begin(t));
     TD_TRY(td__train_steps(t));
     if (td__train_changes(t) && !td__train_over(t)) {
         TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_RESIZE));
@@ -222,16 +260,12 @@ static td_status lead_and_train(td__trainer *t, td__train_result *out, bool *ove
                             NULL); /* however long: it does not hang */
         t->o.lead->conclude(t->o.lead->user, out);
     }
-    /* Final barrier: if rank 0 died while writing, the survivors repeat the write. */
-    TD_TRY(td_barrier(t->world.comm, NULL));
-    *over = true;
-    return TD_OK;
+    return all_done(t, over);
 }
 
 /* After a failure the other ranks must not wait for this one in what the rule has of its own. */
-static td_status run(void *user, td__train_result *out, bool *over)
+static td_status run(td__trainer *t, td__train_result *out, bool *over)
 {
-    td__trainer *t = user;
     *over = false;
     char why[512];
     td_status st = lead_and_train(t, out, over);
@@ -261,46 +295,25 @@ void td__train_close(td__trainer *t)
 
 /* ---- For the loop over generations ----------------------------------------------------------- */
 
-static void end(void *user)
+static td_status begin(td__trainer *t)
 {
-    td__train_close(user);
+    TD_TRY(td__trainer_agree(t, 0));
+    TD_TRY(open_checkpoints(t, td__checkpointer_create));
+    return td__replicas_begin(t);
 }
 
-static void close_all(void *user)
+static bool prepared(td__trainer *t)
 {
-    td__sharded_close(user);
-}
-
-static bool prepared(void *user)
-{
-    const td__trainer *t = user;
     return td__sync_prepared(t->run.sync);
 }
 
-static td_status forward(void *user)
+static td_status forward(td__trainer *t)
 {
-    td__trainer *t = user;
     return td__sync_forward(t->run.sync);
 }
 
-static td_status agree(void *user, int root)
+static td_status find(td__trainer *t, bool *found)
 {
-    return td__trainer_agree(user, root);
-}
-
-static td_status join(void *user)
-{
-    return td__sharded_join(user);
-}
-
-static td_status fill(void *user)
-{
-    return td__sharded_fill(user);
-}
-
-static td_status find(void *user, bool *found)
-{
-    td__trainer *t = user;
     const td__train_lead *lead = t->o.lead;
     TD_TRY(td__trainer_resume(t, found));
     if (*found || !lead || !lead->first_weights)
@@ -310,25 +323,21 @@ static td_status find(void *user, bool *found)
     return TD_OK;
 }
 
-static td_status load(void *user)
+static td_status load(td__trainer *t, bool resumed)
 {
-    td__trainer *t = user;
     t->run.resuming = false;
-    TD_TRY(td__sharded_begin(t, true));
-    return td__replicas_tell_steps(t);
+    return td__sharded_begin(t, resumed);
 }
 
-static void rewind_lead(void *user)
+static void rewind_lead(td__trainer *t)
 {
-    td__trainer *t = user;
     td__train_drop_lead(t);
     td__sync_keep_drop(&t->run.rule_keep);
 }
 
 /* A disk that takes nothing any more does not hold the others up for ever. */
-static void hand_lead(void *user)
+static void hand_lead(td__trainer *t)
 {
-    td__trainer *t = user;
     if (!t->report.leads)
         return;
     td__train_heartbeat(t, TD_PHASE_DISK, "the last checkpoint before leaving", NULL);
@@ -341,29 +350,24 @@ static void hand_lead(void *user)
     td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
 }
 
-static bool outvoted(void *user)
+static bool outvoted(td__trainer *t)
 {
-    const td__trainer *t = user;
     return td__verify_outvoted(t->run.verify);
 }
 
-static void heartbeat(void *user, td__phase phase, const char *what, const char *about)
-{
-    td__train_heartbeat(user, phase, what, about);
-}
-
-const td__elastic_ops td__train_elastic_ops = {.run = run,
-                                               .end = end,
-                                               .close = close_all,
+const td__elastic_ops td__train_elastic_ops = {.begin = begin,
+                                               .run = run,
+                                               .end = td__train_close,
+                                               .close = td__sharded_close,
                                                .prepared = prepared,
                                                .forward = forward,
-                                               .agree = agree,
-                                               .join = join,
-                                               .fill = fill,
+                                               .agree = td__trainer_agree,
+                                               .join = td__sharded_join,
+                                               .fill = td__sharded_fill,
                                                .find = find,
                                                .load = load,
                                                .rewind = rewind_lead,
                                                .hand_lead = hand_lead,
                                                .outvoted = outvoted,
-                                               .heartbeat = heartbeat,
-                                               .explain = td__train_explain};
+                                               .heartbeat = td__train_heartbeat,
+                                               .explains = td__train_explains};

@@ -30,7 +30,7 @@ void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, cons
 }
 
 /* What a call is about, or the node that is being run. */
-bool td__train_explain(void *trainer, char *out, size_t max)
+static bool say_now(void *trainer, char *out, size_t max)
 {
     td__trainer *t = trainer;
     td__micro_batch_set *at = atomic_load(&t->run.at);
@@ -48,5 +48,5 @@ void td__train_explains(td__trainer *t, bool begins)
 {
     td__members *m = t->o.agent;
     if (m && m->ops->explain)
-        m->ops->explain(m, begins ? td__train_explain : NULL, t);
+        m->ops->explain(m, begins ? say_now : NULL, t);
 }

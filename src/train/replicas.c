@@ -11,10 +11,9 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/backend_auto.h"
-#include "graph/params.h"
 #include "coll/comm.h"
 #include "parallel/data_parallel.h"
-#include "elastic/cargo.h"
+#include "elastic/catch_up.h"
 #include "train/sharded.h"
 #include "train/trainer_impl.h"
 
@@ -106,57 +105,13 @@ int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *o
                                       td__trainer_ranks(t), out);
 }
 
-/* What is not in the blocks. */
-typedef struct beginning {
-    td__train_state state;
-    uint64_t optimizer_steps, sync_nbytes;
-    bool resuming, saves; /* with shards: from a checkpoint; rank 0 writes checkpoints */
-} beginning;
-
-td_status td__replicas_tell_steps(td__trainer *t)
-{
-    uint64_t steps = td_optimizer_steps(t->replica.optimizer);
-    TD_TRY(td_broadcast(t->world.comm, &steps, sizeof steps, TD_U8, 0, NULL));
-    td_optimizer_set_steps(t->replica.optimizer, steps);
-    return TD_OK;
-}
-
 td_status td__replicas_begin(td__trainer *t)
 {
-    td_comm *c = t->world.comm;
-    td__replica *r = &t->replica;
-    td__cargo all;
-    beginning b;
-
-    memset(&b, 0, sizeof b);
-    b.state = r->state;
-    b.optimizer_steps = td_optimizer_steps(r->optimizer);
-    b.sync_nbytes = r->sync_states.nbytes;
-    b.resuming = t->run.resuming;
-    b.saves = t->run.checkpointer != NULL;
-    if (td__trainer_ranks(t) == 1)
-        return TD_OK;
-    TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
-    r->state = b.state;
-    td_schedule_set_state(r->schedule, r->state.schedule);
-    td_optimizer_set_steps(r->optimizer, b.optimizer_steps);
-    t->run.saves = b.saves;
-    if (r->shards) {
-        t->run.resuming = false;
-        TD_TRY(td__states_broadcast(&r->sync_states, b.sync_nbytes, c, 0));
-        TD_TRY(td__sharded_begin(t, b.resuming));
-        return td__replicas_tell_steps(t);
-    }
-    if (td__trainer_rank(t))
-        TD_TRY(td__block_copies_reserve(&r->sync_states, b.sync_nbytes));
-    TD_TRY(td__cargo_load(&all, r, TD_MAP_BOTH, &r->sync_states));
-    td_status st = td__cargo_broadcast(&all, c, 0);
-    if (!st)
-        st = td__cargo_keep(&all);
-    else
-        td__cargo_drop(&all);
-    td_params_touch(r->params);
-    return st;
+    t->world.rank = td__trainer_rank(t);
+    t->world.ranks = td__trainer_ranks(t);
+    /* A checkpoint whose shards all load together is the one state that rank 0 may not have. */
+    t->replica.has = t->run.resuming ? TD_REPLICA_STATE : TD_REPLICA_BEGINNING;
+    return t->world.ranks > 1 ? td__catch_up_first(&t->elastic) : TD_OK;
 }
 
 td_status td__replicas_compare(td__trainer *t, const char digest[65])

@@ -49,7 +49,8 @@ static double badness(const td__scores *s, const td__scored_sample *x)
     return s->classes ? -x->score : fabs(x->said - x->truth);
 }
 
-void td__scores_note(td__scores *s, td__scored_sample x)
+/* One sample more to hold against the worst so far. */
+static void note_sample(td__scores *s, td__scored_sample x)
 {
     int at = s->n_worst;
 
@@ -76,11 +77,10 @@ static void count(const float *p, const int64_t *class, int64_t n, td__scores *s
         s->confusion[class[i] * s -> classes + best]++;
         s->samples++;
         if (best != class[i])
-            td__scores_note(s,
-                            (td__scored_sample){.index = i,
-                                                .truth = (double)class[i],
-                                                .said = (double)best,
-                                                .score = (double)row[i * s->classes + class[i]]});
+            note_sample(s, (td__scored_sample){.index = i,
+                                               .truth = (double)class[i],
+                                               .said = (double)best,
+                                               .score = (double)row[i * s->classes + class[i]]});
     }
 }
 
@@ -174,8 +174,8 @@ td_status td__scores_points(td__scores *s, const double *predicted, const double
     }
     s->n_points = (int)m;
     for (int64_t i = 0; i < n; i++)
-        td__scores_note(
-            s, (td__scored_sample){.index = i, .truth = true_values[i], .said = predicted[i]});
+        note_sample(s,
+                    (td__scored_sample){.index = i, .truth = true_values[i], .said = predicted[i]});
     return TD_OK;
 }
 

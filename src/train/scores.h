@@ -14,8 +14,6 @@ TD_NODISCARD td_status td__scores_classes(const float *probabilities, const int6
 /* n predicted numbers, and the true ones. */
 void td__scores_numbers(const double *predicted, const double *true_values, int64_t n,
                         td__scores *out);
-/* One sample more to hold against the worst so far. */
-void td__scores_note(td__scores *s, td__scored_sample x);
 /* Of n numbers, after td__scores_numbers: points of a picture, and the worst samples. */
 TD_NODISCARD td_status td__scores_points(td__scores *s, const double *predicted,
                                          const double *true_values, int64_t n);

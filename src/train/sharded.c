@@ -219,27 +219,34 @@ static td_status tell_whole(td__trainer *t)
     return st;
 }
 
-td_status td__sharded_begin(td__trainer *t, bool resumed)
+/* All blocks, from the checkpoint that rank 0 goes on from; and the optimizer's steps. */
+static td_status tell_resumed(td__trainer *t)
 {
     td__checkpoint_reader *r = NULL;
     td_status st = TD_OK;
+    float *piece = td__calloc(PIECE, sizeof *piece);
 
-    if (!resumed)
-        TD_TRY(tell_whole(t));
-    if (resumed) {
-        float *piece = td__calloc(PIECE, sizeof *piece);
-        if (!piece)
-            return TD_FAIL(TD_ENOMEM, "no memory to read a checkpoint");
-        if (td__trainer_rank(t) == 0)
-            st = td__checkpoint_open(&t->run.resumed, t->replica.params,
-                                     t->o.untrained ? NULL : t->replica.optimizer, &r);
-        if (!st)
-            st = tell_checkpoint(t, r, piece);
-        td__checkpoint_close(r);
-        td__free(piece);
-    }
+    if (!piece)
+        return TD_FAIL(TD_ENOMEM, "no memory to read a checkpoint");
+    if (td__trainer_rank(t) == 0)
+        st = td__checkpoint_open(&t->run.resumed, t->replica.params,
+                                 t->o.untrained ? NULL : t->replica.optimizer, &r);
+    if (!st)
+        st = tell_checkpoint(t, r, piece);
+    td__checkpoint_close(r);
+    td__free(piece);
+    TD_TRY(st);
+    uint64_t steps = td_optimizer_steps(t->replica.optimizer);
+    TD_TRY(td_broadcast(t->world.comm, &steps, sizeof steps, TD_U8, 0, NULL));
+    td_optimizer_set_steps(t->replica.optimizer, steps);
+    return TD_OK;
+}
+
+td_status td__sharded_begin(td__trainer *t, bool resumed)
+{
+    TD_TRY(resumed ? tell_resumed(t) : tell_whole(t));
     td_params_touch(t->replica.params);
-    return st;
+    return TD_OK;
 }
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
@@ -397,14 +404,13 @@ td_status td__sharded_save(td__trainer *t, bool best, bool *saved)
 
 td_status td__sharded_owed(td__trainer *t)
 {
-    uint8_t owed[2] = {t->run.dirty, t->run.owes_best};
+    uint8_t owed[3] = {t->run.dirty, t->run.owes_best, t->run.checkpointer != NULL};
     if (!t->replica.shards)
         return TD_OK;
     TD_TRY(td_broadcast(t->world.comm, owed, sizeof owed, TD_U8, 0, NULL));
     t->run.dirty = owed[0];
     t->run.owes_best = owed[1];
-    if (t->o.members)
-        t->run.saves = t->o.checkpoint_dir != NULL;
+    t->run.saves = owed[2];
     return TD_OK;
 }
 

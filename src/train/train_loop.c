@@ -6,9 +6,9 @@
  * after it; one written before (the run was asked to stop) says so by valid_step, and the
  * validation is made up for on resume.
  *
- * In an elastic run (elastic.h) the same steps are done generation after generation: each begins
- * with a state that its ranks agree on, and ends at any failure of their comm. What ranks ask of
- * each other (to stop, to let the membership change) travels with the losses of a step. */
+ * The steps are done generation after generation (elastic.h, generation.c), of which fixed ranks
+ * have one. What ranks ask of each other (to stop, to let the membership change) travels with the
+ * losses of a step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -129,7 +129,8 @@ static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns, uint
                                                       .kind = (uint16_t)kind});
 }
 
-void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+/* In the step under way. */
+static void span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
 {
     add_span(t, kind, begin_ns, t->replica.state.step + 1);
 }
@@ -159,7 +160,7 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
         td__train_heartbeat(t, TD_PHASE_COMPUTE, "micro-batches", NULL);
         atomic_store(&t->run.at, t->run.train_set);
         e->data_wait += seconds_since(begin);
-        td__train_span(t, TD_SPAN_DATA, begin);
+        span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->replica.state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->replica.state.epoch);
@@ -320,7 +321,7 @@ static td_status validate(td__trainer *t, bool *best)
     td__train_heartbeat(t, TD_PHASE_COMPUTE, "validation", NULL);
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->plan.data, TD_PART_VALID),
                                       t->o.members ? NULL : t->run.stop, &stopped, &r));
-    td__train_span(t, TD_SPAN_VALID, begin);
+    span(t, TD_SPAN_VALID, begin);
     if (stopped)
         t->world.phase = TD_RUN_STOPPING;
     if (stopped)
@@ -409,30 +410,6 @@ static td_status check(const td__trainer *t)
     return TD_OK;
 }
 
-static td_status prepare(td__trainer *t)
-{
-    TD_TRY(check(t));
-    TD_TRY(td__trainer_agree(t, 0));
-    td__train_warn(t);
-    TD_TRY(td__train_sync(t));
-    if (t->o.checkpoint_dir) {
-        TD_TRY(td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep,
-                                       &t->run.checkpointer));
-        TD_TRY(td__train_save_fit(t));
-    }
-    TD_TRY(td__replicas_begin(t));
-    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
-    TD_TRY(td__states_begin(t));
-    td__rank_stats_destroy(t->report.stats);
-    bool apart = t->run.sync->traits.apart; /* each then knows of itself alone */
-    TD_TRY(td__rank_stats_create(apart || td__sync_leads(t->run.sync) ? NULL : t->world.comm,
-                                 apart ? 1 : td__trainer_ranks(t), &t->report.stats));
-    if (t->report.spans)
-        TD_TRY(td__span_log_start(t->report.spans, t->world.comm));
-    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
-    return TD_OK;
-}
-
 bool td__train_changes(const td__trainer *t)
 {
     return t->world.phase == TD_RUN_CHANGING || t->world.phase == TD_RUN_LEAVING;
@@ -456,21 +433,6 @@ td_status td__train_steps(td__trainer *t)
     return TD_OK;
 }
 
-static td_status run(td__trainer *t, td__train_result *out)
-{
-    if (t->world.comm)
-        td__comm_points(t->world.comm, td__faults_points(t->o.faults));
-    td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->world.comm);
-    TD_TRY(prepare(t));
-    if (td__sync_leads(t->run.sync) && td__trainer_rank(t) > 0) {
-        TD_TRY(td__sync_serve(t->run.sync));
-        return td__train_follow_end(t, out);
-    }
-    TD_TRY(td__train_tell_begin(t));
-    TD_TRY(td__train_steps(t));
-    return td__train_finish(t, out);
-}
-
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
 {
     memset(out, 0, sizeof *out);
@@ -484,16 +446,13 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->run.dirty = false;
     t->world.phase = TD_RUN_TRAINING;
     t->report.told_end = t->report.told_test = false;
-    if (t->o.members) {
-        TD_TRY(check(t));
+    td_status st = check(t);
+    if (!st && t->o.members) /* a generation makes its own of what was made without its comm */
         td__train_close(t);
-        td_status st = td__elastic_run(&t->elastic, out);
-        td__train_drop_lead(t);
-        return st;
-    }
-    td__train_explains(t, true);
-    td_status st = td__replicas_failed(t, run(t, out));
-    td__train_explains(t, false);
+    if (!st)
+        st = td__elastic_run(&t->elastic, out);
+    st = td__replicas_failed(t, st);
+    td__train_drop_lead(t);
     td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */
     t->run.checkpointer = NULL;
     return st;

@@ -333,7 +333,7 @@ static void set_up_elastic(td__trainer *t)
     }
     e->agreement = td__agreement_crc(t);
     e->ops = &td__train_elastic_ops;
-    e->user = t;
+    e->trainer = t;
 }
 
 static td_status make(td__trainer *t, const td__train_opts *opts)

@@ -72,7 +72,7 @@ typedef struct td__train_run {
     } orders;          /* of a leader */
     const atomic_int *stop; /* NULL: nobody asks for it */
     td__checkpointer *checkpointer;
-    bool saves;     /* rank 0 writes checkpoints */
+    bool saves;     /* with shards: rank 0 writes checkpoints */
     bool dirty;     /* something happened since the last checkpoint */
     bool owes_best; /* the best checkpoint was lost with the last rank 0 */
     td__best_replica *best_replica;
@@ -109,7 +109,7 @@ struct td__trainer {
     td__replica replica; /* what this process holds of the run; can be handed to another */
     td__world world;     /* the ranks that train together now */
     td__train_run run;
-    td__elastic elastic; /* with members: the loop over generations */
+    td__elastic elastic; /* the loop over generations */
     td__train_report report;
 };
 
@@ -131,8 +131,6 @@ td__row_range td__rank_rows(int64_t rows, int micro_batches, int rank, int ranks
  * [*first, *end) of the epoch. */
 TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first,
                                          int64_t *end);
-/* train_loop.c: if the run is traced: from begin_ns until now, in the step under way. */
-void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 
 /* train_loop.c: the state's position, when a step of so many samples is done; the validation at
  * the state's step was the best so far. */
@@ -194,8 +192,6 @@ uint32_t td__agreement_crc(const td__trainer *t);
 TD_NODISCARD td_status td__trainer_agree(td__trainer *t, int root);
 /* Begin with what rank 0 has. Collective. */
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
-/* The optimizer's steps, which rank 0 has read with a checkpoint. Collective. */
-TD_NODISCARD td_status td__replicas_tell_steps(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
 /* train_sync.c: run.sync, if there is none. */
@@ -215,9 +211,7 @@ TD_NODISCARD td_status td__train_save_fit(td__trainer *t);
 bool td__train_at_end(const td__trainer *t);
 /* heartbeat.c: what the trainer does now, for heartbeats and the hang report. */
 void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about);
-bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain */
-/* From here on the agent may ask for that, or no longer: of fixed ranks, whose comm is there before
- * and after; elastic ones do so in each generation. */
+/* From here on the agent may ask what is being done, or no longer. */
 void td__train_explains(td__trainer *t, bool begins);
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
@@ -233,7 +227,7 @@ bool td__train_changes(const td__trainer *t); /* the generation is to end */
 TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
 /* The same of a rank that has served a leader. */
 TD_NODISCARD td_status td__train_follow_end(td__trainer *t, td__train_result *out);
-/* generation.c: what a trainer does in an elastic run; its user is the trainer. */
+/* generation.c: what a trainer does in a generation. */
 extern const td__elastic_ops td__train_elastic_ops;
 void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */
 void td__train_close(td__trainer *t);     /* everything that knows the comm is dropped */

@@ -196,6 +196,9 @@ TEST(names_are_unambiguous)
               "%s was %s: another section", k->path, k->was);
         CHECK(!k->was || !td__keys_find(td__job_keys, k->was), "%s is a key too", k->was);
         CHECK(td__keys_find(td__job_keys, k->path) == k, "%s: two rows", k->path);
+        bool expanded = td__has_word("define parallel.strategy", k->path);
+        CHECK((k->to.type == TD_OPTION_NONE) == expanded, "%s: which member does it fill?",
+              k->path);
     }
 }
 

@@ -79,7 +79,7 @@ td_status td__dnnl_status(dnnl_status_t st, const char *what)
     }
 }
 
-dnnl_data_type_t td__dnnl_dtype(td_dtype t)
+static dnnl_data_type_t dtype_of(td_dtype t)
 {
     switch (t) {
     case TD_F32: return dnnl_f32;
@@ -99,7 +99,7 @@ td_status td__dnnl_md(dnnl_memory_desc_t *out, int ndims, const int64_t *dims, t
         d[i] = dims[i];
         s[i] = strides ? strides[i] : i == ndims - 1 ? 1 : s[i + 1] * d[i + 1];
     }
-    TD__DNNL_TRY(dnnl_memory_desc_init_by_strides(out, ndims, d, td__dnnl_dtype(dtype), s));
+    TD__DNNL_TRY(dnnl_memory_desc_init_by_strides(out, ndims, d, dtype_of(dtype), s));
     return TD_OK;
 }
 
@@ -109,8 +109,7 @@ td_status td__dnnl_md_any(dnnl_memory_desc_t *out, int ndims, const int64_t *dim
 
     for (int i = 0; i < ndims; i++)
         d[i] = dims[i];
-    TD__DNNL_TRY(
-        dnnl_memory_desc_init_by_tag(out, ndims, d, td__dnnl_dtype(dtype), dnnl_format_tag_any));
+    TD__DNNL_TRY(dnnl_memory_desc_init_by_tag(out, ndims, d, dtype_of(dtype), dnnl_format_tag_any));
     return TD_OK;
 }
 

@@ -32,8 +32,6 @@ TD_NODISCARD td_status td__dnnl_engine(dnnl_engine_t *out);
 td_status td__dnnl_status(dnnl_status_t st, const char *what);
 #define TD__DNNL_TRY(call) TD_TRY(td__dnnl_status((call), #call))
 
-dnnl_data_type_t td__dnnl_dtype(td_dtype t); /* f32, bf16, s32, u8; undef for others */
-
 /* Descriptor of a dense tensor: `strides` in elements, NULL for row-major; any = oneDNN chooses. */
 TD_NODISCARD td_status td__dnnl_md(dnnl_memory_desc_t *out, int ndims, const int64_t *dims,
                                    td_dtype dtype, const int64_t *strides);

@@ -162,7 +162,7 @@ static td_status read_chunk(const file *f, td__bytes *b, chunk *c)
 
 typedef struct header {
     int64_t type, whole, stored; /* bytes: decompressed, in the file */
-    int64_t values, encoding, levels, nulls, levels_nbytes, repeats_nbytes;
+    int64_t values, encoding, levels, levels_nbytes, repeats_nbytes;
     bool compressed;
 } header;
 

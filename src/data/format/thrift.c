@@ -12,7 +12,8 @@ static int64_t number(td__bytes *b)
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
 
-void td__thrift_item(td__bytes *b, int type, td__thrift_field *f)
+/* A field, or an item of a list: a number or text. */
+static void take_item(td__bytes *b, int type, td__thrift_field *f)
 {
     f->type = type;
     switch (type) {
@@ -50,7 +51,7 @@ bool td__thrift_next(td__bytes *b, int *last, td__thrift_field *f)
         return false;
     f->id = (int16_t)(head >> 4 ? *last + (int)(head >> 4) : number(b));
     *last = f->id;
-    td__thrift_item(b, (int)(head & 15), f);
+    take_item(b, (int)(head & 15), f);
     return !b->bad;
 }
 
@@ -70,7 +71,7 @@ static void skip(td__bytes *b, const td__thrift_field *f, int depth)
             if (f->item == YES || f->item == NO)
                 td__bytes_take(b, 1);
             else
-                td__thrift_item(b, f->item, &in);
+                take_item(b, f->item, &in);
             if (f->item >= TD_THRIFT_LIST)
                 skip(b, &in, depth + 1);
         }

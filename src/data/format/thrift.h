@@ -23,7 +23,5 @@ enum { TD_THRIFT_BINARY = 8, TD_THRIFT_LIST = 9, TD_THRIFT_STRUCT = 12 };
 bool td__thrift_next(td__bytes *b, int *last, td__thrift_field *f);
 /* Jump over what is in a list or struct that td__thrift_next gave; nothing for others. */
 void td__thrift_skip(td__bytes *b, const td__thrift_field *f);
-/* An item of a list: a number or text. */
-void td__thrift_item(td__bytes *b, int type, td__thrift_field *f);
 
 #endif

@@ -1,14 +1,13 @@
-/* launcher_fixed.c -- what the launcher does for fixed ranks: it decides their generation (GO names
- * where all ranks live), and the first rank that fails ends it. If the job may be
- * restarted, the same ranks are started again as another generation; those that train continue
- * their run from its newest checkpoint. */
+/* launcher_end.c -- how a job ends, for its launcher. Of an elastic job an agent says that it is
+ * over. Of fixed ranks the first that fails ends the generation; if the job may be restarted, the
+ * same ranks are started again as another one, and those that train continue their run from its
+ * newest checkpoint. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/fail.h"
 #include "launch/launcher_impl.h"
 
@@ -18,81 +17,51 @@ enum {
     LEFT_MS = 10000, /* for workers, once their servers have ended well */
 };
 
-/* The texts of READY after the first: "HOST:PORT" of each rank, of the first agent also of the
- * master. */
-td_status td__fixed_ready(td__launch *l, int index, const td__msg *m, size_t at)
+void td__launch_over(td__launch *l, int status, const char *cause)
 {
-    td__launch_agent *a = &l->agents[index];
-    const td__host *host = &l->hosts.host[index];
-    a->rank_address = td__calloc((size_t)host->count + 1, sizeof *a->rank_address);
-    if (!a->rank_address)
-        return TD_FAIL(TD_ENOMEM, "no memory for the addresses of %d ranks", host->count);
-    for (int k = 0; k < host->count + (index == 0); k++) {
-        const char *text = td__texts_next(m->data, m->nbytes, &at);
-        a->rank_address[k] = text ? td__strdup(text) : NULL;
-        if (!a->rank_address[k])
-            return TD_FAIL(TD_EPROTO, "the agent on %s names too few ports", host->name);
-    }
-    return TD_OK;
+    if (l->over)
+        return;
+    l->over = true;
+    l->status = status;
+    snprintf(l->cause, sizeof l->cause, "%s", cause);
+    td__launch_limit_end(l);
+    td__launch_tell_all(l, TD_MSG_END);
 }
 
-/* All agents are ready: tell each where all ranks live. */
-td_status td__fixed_go(td__launch *l)
-{
-    td__texts t = {0};
-    for (int i = 0; i < l->hosts.n; i++)
-        for (int k = 0; k < l->hosts.host[i].count; k++)
-            td__texts_add(&t, "%s", l->agents[i].rank_address[k]);
-    td__texts_add(&t, "%s", l->agents[0].rank_address[l->hosts.host[0].count]);
-    td_status st =
-        t.failed ? TD_FAIL(TD_ENOMEM, "no memory for %d addresses", l->hosts.size) : TD_OK;
-    for (int i = 0; i < l->hosts.n && !st; i++) {
-        st = td__channel_send(&l->agents[i].link.down, TD_MSG_GO, -1, t.data, t.used);
-        st = st == TD_EPEER ? TD_OK : st; /* the agent's end is reported separately */
-        l->agents[i].gone = true;
-    }
-    td__texts_fini(&t);
-    return st;
-}
-
-void td__fixed_exit(td__launch *l, int index, const td__msg *m)
-{
-    char *end;
-    size_t at = strlen(m->data) + 1; /* ends with 0: checked by the caller */
-    int status = (int)strtol(m->data, &end, 10);
-    const char *why = td__texts_next(m->data, m->nbytes, &at);
-    bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
-    bool refused = status == EXIT_USAGE && l->first_status != EXIT_USAGE;
-    l->agents[index].n_ended++;
-    if (!status && none && l->agents[index].base + m->rank < l->o.lossy_from &&
-        ++l->n_leaders == l->o.lossy_from)
-        l->limit = td__deadline_in_ms(LEFT_MS); /* what the others do is of no use to anybody */
-    if (killed && none && l->o.lossy_from > 0 && l->agents[index].base + m->rank >= l->o.lossy_from)
-        return; /* the others know, and go on */
-    /* A rank that was killed before anybody was told to end, or that refuses what it was given, is
-     * the cause of those that left by themselves, also if the news of it comes later. */
-    if (status && (none || ((killed || refused) && l->first >= 0 && !l->killed))) {
-        l->first = l->agents[index].base + m->rank;
-        l->first_status = status;
-        l->killed = killed;
-        snprintf(l->first_why, sizeof l->first_why, "%s", why ? why : "");
-    }
-    const td__role *role = td__roles_of(&l->roles, l->agents[index].base + m->rank);
-    l->n_done += !status && !td__role_serves(role);
-    bool done = l->n_done == td__roles_working(&l->roles) && l->n_done < l->hosts.size;
-    if (none && (status || (done && l->n_done)))
-        td__launch_stop(l, TD_MSG_STOP);
-}
+/* ---- fixed ranks ---- */
 
 /* Ranks may need the stores of other hosts until they end: agents stay until all have. */
-void td__fixed_end_agents(td__launch *l)
+void td__launch_end_agents(td__launch *l)
 {
     for (int i = 0; i < l->hosts.n; i++)
         if (!l->agents[i].ended && l->agents[i].n_ended < l->hosts.host[i].count)
             return;
-    if (!l->ending)
-        td__launch_tell_all(l, TD_MSG_END);
-    l->ending = true;
+    td__launch_over(l, l->first_status, "");
+}
+
+void td__launch_exit(td__launch *l, int index, int local, const char *how, const char *why)
+{
+    char *end;
+    int status = (int)strtol(how, &end, 10), rank = l->agents[index].base + local;
+    bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
+    bool refused = status == EXIT_USAGE && l->first_status != EXIT_USAGE;
+    l->agents[index].n_ended++;
+    if (!status && none && rank < l->o.lossy_from && ++l->n_leaders == l->o.lossy_from)
+        l->limit = td__deadline_in_ms(LEFT_MS); /* what the others do is of no use to anybody */
+    if (killed && none && l->o.lossy_from > 0 && rank >= l->o.lossy_from)
+        return; /* the others know, and go on */
+    /* A rank that was killed before anybody was told to end, or that refuses what it was given, is
+     * the cause of those that left by themselves, also if the news of it comes later. */
+    if (status && (none || ((killed || refused) && l->first >= 0 && !l->killed))) {
+        l->first = rank;
+        l->first_status = status;
+        l->killed = killed;
+        snprintf(l->first_why, sizeof l->first_why, "%s", why ? why : "");
+    }
+    l->n_done += !status && !td__role_serves(td__roles_of(&l->roles, rank));
+    bool done = l->n_done == td__roles_working(&l->roles) && l->n_done < l->hosts.size;
+    if (none && (status || (done && l->n_done)))
+        td__launch_stop(l, TD_MSG_STOP);
 }
 
 /* Which rank failed first, and how. */
@@ -118,12 +87,12 @@ static void forget(td__launch *l)
     l->cause[0] = l->first_why[0] = 0;
     l->first = -1;
     l->first_status = l->n_done = l->n_leaders = 0;
-    l->killed = l->ending = l->begun = l->stopping = l->killing = l->changing = false;
+    l->killed = l->begun = l->stopping = l->killing = l->changing = l->over = false;
 }
 
 /* The job is not started again if it was asked to stop, by a signal to the launcher or to a rank,
  * or if its command line is wrong. */
-bool td__fixed_again(td__launch *l)
+bool td__launch_again(td__launch *l)
 {
     int s = l->first_status;
     if (l->elastic || l->failed || l->signal)
@@ -146,15 +115,42 @@ bool td__fixed_again(td__launch *l)
     return true;
 }
 
-/* The name of the rank that failed comes last. */
-void td__fixed_conclude(td__launch *l)
+/* ---- what is said of it ---- */
+
+/* Has the process that gave the cause said it itself, as the last thing that was said? */
+static bool is_said(const td__launch *l)
 {
+    const char *status = strstr(l->cause, "exit status "),
+               *words = status ? strchr(status, ':') : "";
+    return l->o.plain && words && strlen(words) > 2 && strstr(l->last, words + 2);
+}
+
+/* The name of the rank that failed comes last. */
+static void conclude_fixed(td__launch *l)
+{
+    l->over = l->first >= 0 || !l->signal;
+    l->status = l->first_status;
     if (l->first < 0)
         return;
-    l->over = true;
-    l->status = l->first_status;
     if (!l->o.plain)
         td__output_tail(l->output, l->first);
     if (!l->o.plain || l->status > 128 + SIGINT) /* else rank 0 has given the reason */
         write_cause(l);
+}
+
+td_status td__launch_conclude(td__launch *l, int *exit_status)
+{
+    if (!l->elastic)
+        conclude_fixed(l);
+    bool failed = l->over && l->status;
+    if (l->o.cause)
+        snprintf(l->o.cause, TD_LAUNCH_CAUSE, "%s", l->failed ? l->why : failed ? l->cause : "");
+    if (l->failed)
+        return TD_FAIL(l->failed, "%s", l->why);
+    if (failed && l->cause[0] && !is_said(l))
+        td__output_say(l->output, "%s", l->cause);
+    if (!l->over && l->signal && l->signal != SIGPIPE)
+        td__output_say(l->output, "stopped by signal %d (%s)", l->signal, strsignal(l->signal));
+    *exit_status = l->over ? l->status : l->signal ? 128 + l->signal : 0;
+    return *exit_status ? TD_OK : td__output_status(l->output);
 }
