@@ -82,9 +82,9 @@ TD_NODISCARD td_status td__session_agree(const td__session *s);
 int td__session_rank(const td__session *s);
 
 /* A session on a trained model: that of a run's directory, of a checkpoint's, or of a job file, at
- * `path`; overrides; and which checkpoint: as below. Ranks with a comm have the parts of it that the
- * job's mesh gives them, and the checkpoint that rank 0 has found; a failure of one of them is told
- * the others. Collective then. */
+ * `path`; overrides; and which checkpoint: as below. Ranks with a comm have the parts of it that
+ * the job's mesh gives them, and the checkpoint that rank 0 has found; a failure of one of them is
+ * told the others. Collective then. */
 TD_NODISCARD td_status td__session_trained(td__session *s, const char *path,
                                            const char *const *sets, int n_sets, const char *which,
                                            td__checkpoint_info *info);

@@ -34,8 +34,8 @@ TD_NODISCARD td_status td__catch_up_first(td__elastic *e);
 TD_NODISCARD td_status td__hand_over_shards(td__elastic *e);
 
 /* catch_up_parts.c: the update that a rank is prepared for is made, if others have made it, and is
- * dropped else; *changed: there was such a rank. Then, if rank best has parts of its moment alone: it gets the others,
- * or, if nobody has them, whoever has parts of it has nothing. Collective. */
+ * dropped else; *changed: there was such a rank. Then, if rank best has parts of its moment alone:
+ * it gets the others, or, if nobody has them, whoever has parts of it has nothing. Collective. */
 TD_NODISCARD td_status td__parts_settle(td__elastic *e, const td__hello *all, int best,
                                         bool *changed);
 TD_NODISCARD td_status td__parts_bring(td__elastic *e, const td__hello *all, int best);

@@ -8,9 +8,10 @@
  *     metrics.jsonl, report.html, ranks.jsonl, profile.txt, trace.json
  *                                 as far as the run has them: now and then, and at its end
  *
- * as a run's directory has them; and files of tables on servers (tables.h). If checkpoints come faster than they can be sent, only the newest
- * waits; the best and the last one are always sent. Old ones are removed, state.json first, as
- * checkpoint.keep says. Where ranks hold shards (parallel.zero), each sends its own (shards.h). */
+ * as a run's directory has them; and files of tables on servers (tables.h). If checkpoints come
+ * faster than they can be sent, only the newest waits; the best and the last one are always sent.
+ * Old ones are removed, state.json first, as checkpoint.keep says. Where ranks hold shards
+ * (parallel.zero), each sends its own (shards.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_MIRROR_MIRROR_H
 #define TD_MIRROR_MIRROR_H

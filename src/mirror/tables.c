@@ -26,7 +26,7 @@ typedef struct parts {
 /* STEM.STEP.all or .delta */
 static bool parse(const char *text, parts *out)
 {
-    const char *kind = strrchr(text, '.'), *at = kind;
+    const char *kind = strrchr(text, '.'), *at;
     char *end;
     if (!kind || kind == text || (strcmp(kind, ".all") != 0 && strcmp(kind, ".delta") != 0))
         return false;

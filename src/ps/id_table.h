@@ -73,8 +73,8 @@ TD_NODISCARD td_status td__id_table_load(td__id_table *t, const char *path, td__
                                          const void *user);
 
 /* Rows and counts of these ids to another process: as many as there is room for, from *place (0:
- * the first) on; *nbytes 0: there are no more. What was given is put in there; rows that were there stay as
- * they come. TD_EPROTO: that is not what was given. */
+ * the first) on; *nbytes 0: there are no more. What was given is put in there; rows that were there
+ * stay as they come. TD_EPROTO: that is not what was given. */
 TD_NODISCARD td_status td__id_table_give(td__id_table *t, td__id_filter *which, const void *user,
                                          size_t *place, void *out, size_t room, size_t *nbytes);
 TD_NODISCARD td_status td__id_table_put(td__id_table *t, const void *rows, size_t nbytes);

@@ -1,4 +1,5 @@
-/* id_table_files.c -- tables by id in files, and on their way to other processes. See id_table.h. */
+/* id_table_files.c -- tables by id in files, and on their way to other processes. See
+ * id_table.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -104,9 +104,9 @@ static td_status list(const char *folder, const char *table, files *out)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* After the first file of a run that goes on from an earlier step: later ones, and those that another
- * number of servers wrote at this step, are of a run that went another way. A delta after this
- * file must not follow one of them. */
+/* After the first file of a run that goes on from an earlier step: later ones, and those that
+ * another number of servers wrote at this step, are of a run that went another way. A delta after
+ * this file must not follow one of them. */
 static td_status remove_others(const td__ps_tables *t, const char *table, uint64_t step)
 {
     files f = {.at = NULL};

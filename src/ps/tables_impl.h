@@ -126,13 +126,20 @@ void td__rows_serve_stop(td__ps_tables *t);
 /* What a server does for others, and for itself. */
 TD_NODISCARD td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n,
                                      bool train, float *out);
-/* tables.c: n tables between the ranks of comm, of which the first `servers` hold rows; the caller
+/* table_create.c: n tables between the ranks of comm, of which the first `servers` hold rows; the caller
  * fills in `at` (width, most), makes what clients (td__rows_client) and servers (td__rows_hold)
  * need of each, and opens them: lanes, and the servers' threads. Training (td__ps_tables_create)
  * and the benchmark (bench/ps/rows.c) both begin so. td__rows_open is collective. */
 TD_NODISCARD td_status td__rows_create(td_comm *comm, int servers, int n, td__ps_tables **out);
 TD_NODISCARD td_status td__rows_hold(td__ps_tables *t, td__ps_table *b, const td__id_table_opts *o);
 TD_NODISCARD td_status td__rows_open(td__ps_tables *t, td_comm *comm);
+/* What a client needs of a table like `of`, from zeros. */
+TD_NODISCARD td_status td__rows_client(const td__ps_table *of, td__ps_table *b);
+void td__rows_client_free(td__ps_table *b);
+/* tables.c: what a model asks for its tables' rows (td__model_lookup), user: the tables. */
+TD_NODISCARD td_status td__rows_lookup(void *user, const td__batch *batch, bool train,
+                                       const td__batch **out);
+TD_NODISCARD td_status td__rows_clear(void *user);
 /* The ids of a batch, each once, to b, whose `local` are row numbers then; their rows,
  * but of those that are known, to b->values. Where an id is in b->place, or would be. */
 TD_NODISCARD td_status td__rows_number(td__ps_tables *t, td__ps_table *b, const td__batch *batch);
@@ -140,9 +147,6 @@ TD_NODISCARD td_status td__rows_fetch(td__ps_tables *t, int k, td__ps_table *b, 
 size_t td__rows_find(const td__ps_table *b, int64_t id);
 /* Of table k, b->values as gradients of b->ids to all servers, which have them when it returns. */
 TD_NODISCARD td_status td__rows_push(td__ps_tables *t, int k, double lr, uint64_t step);
-/* What a client needs of a table like `of`, from zeros. */
-TD_NODISCARD td_status td__rows_client(const td__ps_table *of, td__ps_table *b);
-void td__rows_client_free(td__ps_table *b);
 /* table_ahead.c; a may be NULL but to create. wait: until the lanes are free, and how it failed if
  * it did; ask: for the batch after `now`; use: what was pulled of a batch's ids, which are then
  * known. */

@@ -48,15 +48,15 @@ ops=(3)
 for servers in 2 3; do
     for rank in $(seq 0 $((servers - 1))); do
         for op in "${ops[@]}"; do
-            same dense "kill-$servers-$rank-$op" tables.yaml -n 2 --servers $servers "${elastic[@]}" \
-                --faults "kill rank=$rank at=step:18:comm:$op"
+            same dense "kill-$servers-$rank-$op" tables.yaml -n 2 --servers $servers \
+                "${elastic[@]}" --faults "kill rank=$rank at=step:18:comm:$op"
             ! grep 'goes back' out || fail "server $rank of $servers: rows were lost"
         done
     done
 done
 # Again and again, where ids are counted before they have rows, and rows are in a file.
-same rare often rare.yaml -n 2 --servers 2 "${elastic[@]}" \
-    --faults 'kill rank=0 at=step:5:comm:6; kill rank=1 at=step:12:comm:2; kill rank=0 at=step:25:comm:9'
+kills='kill rank=0 at=step:5:comm:6; kill rank=1 at=step:12:comm:2; kill rank=0 at=step:25:comm:9'
+same rare often rare.yaml -n 2 --servers 2 "${elastic[@]}" --faults "$kills"
 run 0 "$tandem" eval often --threads 1
 # One server alone, and two that are all that a row has.
 same dense alone tables.yaml -n 2 --servers 1 --elastic --set checkpoint.every=5 \

@@ -65,7 +65,8 @@ done
 begin far -n 2 --servers 2 --sync asgd --set parallel.clients=127.0.0.1:0
 cp -r far copy
 ! grep -q unix: copy/checkpoints/outputs || fail "it listens on its host alone"
-[ "$(stat -c %a far/checkpoints/outputs.tls/key.pem)" = 600 ] || fail "the key is for others to read"
+[ "$(stat -c %a far/checkpoints/outputs.tls/key.pem)" = 600 ] ||
+    fail "the key is for others to read"
 run 0 "$tandem" predict copy --live --part test -o far.npy
 far=$(step_of)
 run 0 "$tandem" predict copy --part test -o near.npy

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Test labels: slow
-# Parameter servers that join and leave while the run goes on: shards, and rows of tables, move to the
-# new servers, and the losses of every step are those of one rank. A server that has just come is
-# killed, and nothing is lost.
+# Parameter servers that join and leave while the run goes on: shards, and rows of tables, move to
+# the new servers, and the losses of every step are those of one rank. A server that has just come
+# is killed, and nothing is lost.
 . "$(dirname "$0")/lib.sh"
 
 cat >dense.yaml <<'END'
@@ -31,7 +31,8 @@ losses dense
 steps() { cat moved/metrics.jsonl 2>/dev/null | grep -c '"kind": *"step"'; }
 past() { [ "$(steps)" -ge "$1" ]; }
 TANDEM_LOG=info "$tandem" train tables.yaml -n 2:4 --servers 2 --sync sync --run-dir moved \
-    --set parallel.replicas=1 --faults 'slow rank=2 for=20ms at=step:1; slow rank=3 for=20ms at=step:1' >out 2>&1 &
+    --set parallel.replicas=1 >out 2>&1 \
+    --faults 'slow rank=2 for=20ms at=step:1; slow rank=3 for=20ms at=step:1' &
 launcher=$!
 goes_on() { # WHAT: steps are made, a while after it
     local now; now=$(steps)

@@ -110,8 +110,8 @@ done
 losses back
 cmp -s dense.losses back.losses || fail "from an earlier step: a wrong result: other losses"
 
-# Files of tables are sent with the checkpoints that need them, each once; what no checkpoint needs goes;
-# and the run is continued from there, on another number of servers.
+# Files of tables are sent with the checkpoints that need them, each once; what no checkpoint needs
+# goes; and the run is continued from there, on another number of servers.
 up=(--set checkpoint.upload="file://$dir/store" --threads 1 --set checkpoint.every=1)
 run 0 "$tandem" train tables.yaml -n 2 --servers 2 --sync sync --run-dir sent "${up[@]}" \
     --set train.epochs=1 --set checkpoint.keep=2
@@ -120,8 +120,8 @@ run 0 "$tandem" train "--resume=file://$dir/store" --run-dir fetched -n 1 --serv
 losses fetched
 cmp -s dense.losses fetched.losses || fail "fetched: a wrong result: other losses"
 run 0 "$tandem" eval fetched --threads 1
-run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir pruned --set checkpoint.keep=2 \
-    --set checkpoint.upload="file://$dir/few" --threads 1 --set checkpoint.every=1 "${never[@]}" \
+run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir pruned \
+    --set checkpoint.keep=2 --set checkpoint.upload="file://$dir/few" --threads 1 --set checkpoint.every=1 "${never[@]}" \
     --set train.epochs=4
 [ "$(find few -name tables.json | wc -l)" -le 3 ] || fail "tables.json of $(ls few)"
 [ "$(find few/tables -type f | wc -l)" -le 20 ] || fail "files of tables stay: $(ls few/tables)"

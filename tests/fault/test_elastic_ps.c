@@ -26,8 +26,8 @@ static elastic_plan with_servers(elastic_plan plan, const char *rule)
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* The mean of x w + b + c over the rows, with x in whole numbers: its gradient in b and c is 1, in w
- * the mean of x. */
+/* The mean of x w + b + c over the rows, with x in whole numbers: its gradient in b and c is 1, in
+ * w the mean of x. */
 static td_status build_sums(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
 {
     static const float EIGHT = 8;

@@ -239,8 +239,8 @@ static bool odd(const void *user, int64_t id)
     return !even(user, id);
 }
 
-/* A copy sees pushes alone, the first table pulls too, and both have the same rows, also of ids that
- * are rare; each saves its own. What one gives, another has, with the counts of the rare. */
+/* A copy sees pushes alone, the first table pulls too, and both have the same rows, also of ids
+ * that are rare; each saves its own. What one gives, another has, with the counts of the rare. */
 TEST(copies)
 {
     const td__id_table_opts o = {.optim = &ADAGRAD, .min_count = 3};
