@@ -116,6 +116,7 @@ TD_NODISCARD td_status td__worlds_begin(td__launch *l);
 TD_NODISCARD td_status td__worlds_next(td__launch *l);
 bool td__worlds_lost(td__launch *l, int index, const char *why);
 TD_NODISCARD td_status td__worlds_look_at_hosts(td__launch *l);
-TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks);
+/* What comes of it is added to out, "ok ...". */
+TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks, td__text *out);
 
 #endif

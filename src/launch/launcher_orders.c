@@ -69,10 +69,8 @@ static void scale(td__launch *l, const char *number, td__text *out)
     } else if (n < least || n > slots) {
         td__text_printf(out, "error this job can have %d to %d ranks", least, slots);
     } else if (l->o.least) {
-        if (td__worlds_scale(l, (int)n))
+        if (td__worlds_scale(l, (int)n, out))
             td__text_printf(out, "error %s", td_last_error());
-        else
-            td__text_printf(out, "ok %ld ranks are wanted: a new world begins", n);
     } else {
         snprintf(order, sizeof order, "%llu", (unsigned long long)++l->n_orders);
         snprintf(text, sizeof text, "%ld", n);

@@ -97,12 +97,13 @@ static bool same_hosts(const td__hosts *a, const td__hosts *b)
     return same;
 }
 
-/* Would the next world be another one than this? */
-static td_status compare(td__launch *l, const char *why)
+/* Would the next world be another one than this? It then begins. */
+static td_status compare(td__launch *l, const char *why, bool *begins)
 {
     td__hosts next;
     TD_TRY(place(l, &next));
-    if (!same_hosts(&next, &l->hosts))
+    *begins = !same_hosts(&next, &l->hosts);
+    if (*begins)
         change(l, "%s: %d rank%s on %d host%s", why, next.size, next.size == 1 ? "" : "s", next.n,
                next.n == 1 ? "" : "s");
     td__hosts_fini(&next);
@@ -120,12 +121,22 @@ td_status td__worlds_look_at_hosts(td__launch *l)
     }
     td__hosts_fini(&l->listed); /* hosts that were lost are tried again */
     l->listed = new;
-    return compare(l, "the file of hosts has changed");
+    bool begins;
+    return compare(l, "the file of hosts has changed", &begins);
 }
 
-td_status td__worlds_scale(td__launch *l, int ranks)
+td_status td__worlds_scale(td__launch *l, int ranks, td__text *out)
 {
+    bool begins = false, stays = !l->begun || l->stopping || l->n_done;
     l->wanted = ranks;
-    return l->begun && !l->stopping && !l->n_done ? compare(l, "another number of ranks is wanted")
-                                                  : TD_OK;
+    if (!stays)
+        TD_TRY(compare(l, "another number of ranks is wanted", &begins));
+    td__text_printf(out, "ok %d ranks are wanted: %s", ranks,
+                    begins                         ? "a new world begins"
+                    : !stays                       ? "this world has as many and goes on"
+                    : l->stopping && !l->changing  ? "but the job is ending"
+                    : l->n_done                    ? "a rank has ended its work, so this world "
+                                                     "goes on as it is"
+                                                   : "the next world has as many");
+    return TD_OK;
 }
