@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # A job trained through the installed shared library, from Python by ctypes, ends with the digest of
 # the command: alone, and as two ranks under `tandem launch`, elastic too; and both write the same
 # files.
