@@ -34,7 +34,8 @@ typedef struct td__source_def {
 
 const td__source_def *td__source_find(const char *name); /* NULL if there is none */
 const td__source_def *td__source_list(int i);            /* NULL after the last */
-/* One part of a source; fit NULL: nothing was measured before; cut NULL: it is on the whole file. */
+/* One part of a source; fit NULL: nothing was measured before; cut NULL: nothing is cut off what is
+ * measured. */
 TD_NODISCARD td_status td__source_open(const td__source_def *def, const td__source_opts *o,
                                        const char *part, const td__fit *fit,
                                        const struct td__split *cut, td__dataset **out);

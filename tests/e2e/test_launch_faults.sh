@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What surrounds a launch is not as it should be: a full disk or nobody behind its output, standard
-# descriptors that are closed, few open files allowed; numbers that are too large; an agent that does
-# not end.
+# descriptors that are closed, few open files allowed; numbers that are too large; an agent that
+# does not end.
 . "$(dirname "$0")/lib.sh"
 
-# An agent of fixed ranks that does not end when they have: it has a deadline, and the job ends well.
-# That takes a while, so it goes on beside the rest.
+# An agent of fixed ranks that does not end when they have: it has a deadline, and the job ends
+# well. That takes a while, so it goes on beside the rest.
 printf '#!/bin/sh\nshift\n"$@"\nexec sleep 1000\n' >stays
 chmod +x stays
 stays() {

@@ -121,8 +121,8 @@ losses fetched
 cmp -s dense.losses fetched.losses || fail "fetched: a wrong result: other losses"
 run 0 "$tandem" eval fetched --threads 1
 run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir pruned \
-    --set checkpoint.keep=2 --set checkpoint.upload="file://$dir/few" --threads 1 --set checkpoint.every=1 "${never[@]}" \
-    --set train.epochs=4
+    --set checkpoint.keep=2 --set checkpoint.upload="file://$dir/few" --threads 1 \
+    --set checkpoint.every=1 "${never[@]}" --set train.epochs=4
 [ "$(find few -name tables.json | wc -l)" -le 3 ] || fail "tables.json of $(ls few)"
 [ "$(find few/tables -type f | wc -l)" -le 20 ] || fail "files of tables stay: $(ls few/tables)"
 for file in store/tables/*16.delta-*; do
