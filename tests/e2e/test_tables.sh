@@ -219,5 +219,6 @@ sed 's/{linear: 16, act: relu}/{linear: 2048, name: wide}/; s/batch: 64/batch: 1
 "$tandem" train "$mark" -q -n 1 --servers 1 --sync sync --run-dir named >out 2>&1 &
 names() { "$tandem" status named 2>/dev/null | grep -q 'compute: the step, wi'; }
 soon names || fail "no node is named: $("$tandem" status named)"
-end_all
-soon dead || fail "a run is left"
+kill -INT $!
+wait $!
+[ $? = 130 ] || fail "interrupted: not status 130"
