@@ -22,7 +22,7 @@ static int begin_worlds(const td__args *a, td__launch_opts *o)
     if (o->spares)
         return td__usage_error(a, "--spares: programs that do not join as tandem train does are "
                                   "started again in a new world, and have none");
-    o->least = o->min_ranks;
+    o->min_world = o->min_ranks;
     o->size = o->most;
     o->restarts = o->crashes;
     o->min_ranks = o->most = o->crashes = 0;

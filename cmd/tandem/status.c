@@ -303,7 +303,7 @@ static void print_job(const status *s)
     if (json_is_true(json_object_get(s->job, "elastic"))) {
         td__print_wrapped(2, "now %.0f ranks (generation %.0f)%s%s; %.0f wanted, %.0f at least",
                           ranks, generation, *why ? ": " : "", why, wanted,
-                          number(s->job, "least"));
+                          number(s->job, "min_ranks"));
         td__print_wrapped(
             2, "%.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected",
             started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);

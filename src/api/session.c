@@ -164,7 +164,7 @@ static td_status open_given(void *user, td__part part, td__dataset **out)
     if (s->given[part])
         return td__pipeline_view(s->given[part], out);
     return part == TD_PART_TRAIN
-               ? td__source_open(&td__source_memory, NULL, td__part_name(part), NULL, out)
+               ? td__source_open(&td__source_memory, NULL, td__part_name(part), NULL, NULL, out)
                : TD_FAIL(TD_ENOTSUP, "the program gives no %s part", td__part_name(part));
 }
 

@@ -14,7 +14,6 @@
 #include "base/key.h"
 #include "base/text.h"
 #include "graph/backend_auto.h"
-#include "parallel/compress/compressor.h"
 #include "plan/schedule.h"
 #include "train/trainer_impl.h"
 

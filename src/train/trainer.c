@@ -38,7 +38,8 @@ static td__sync_job job_of(const td__train_opts *o)
                           .micro_batches = o->micro_batches,
                           .accumulate = o->accumulate,
                           .seed = o->seed,
-                          .backend = o->backend};
+                          .backend = o->backend,
+                          .partition = o->partition};
 }
 
 td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
@@ -71,13 +72,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->partition));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
-    TD_TRY(copy_text(t, &o->sync.rule));
-    for (int i = 0; i < o->sync.n_set; i++)
-        TD_TRY(copy_text(t, &o->sync.set[i].name));
-    TD_TRY(copy_text(t, &o->sync.compressor));
-    TD_TRY(copy_text(t, &o->sync.backup_replay));
-    TD_TRY(copy_text(t, &o->sync.replay));
-    TD_TRY(copy_text(t, &o->sync.compress_with.algo));
+    TD_TRY(td__sync_copy_texts(&o->sync, t->plan.arena));
     td__sync_world w = td__trainer_world(t);
     TD_TRY(td__train_check(o, &w));
     if (o->batch < 1)

@@ -158,6 +158,8 @@ TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
 TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part,
                                                   const atomic_int *stop, bool *stopped,
                                                   td__eval_result *out);
+/* What is written of a run that is over, for heartbeats; NULL: it is. */
+void td__trainer_writes(td__trainer *t, const char *what);
 /* The scores of all samples of d (scores.h), freed with td__scores_fini. */
 TD_NODISCARD td_status td__trainer_scores(td__trainer *t, td__dataset *d, td__scores *out);
 /* Can one rank compute them without the others? */

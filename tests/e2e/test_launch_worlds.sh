@@ -136,6 +136,8 @@ grep -q '2 ranks are wanted' said || fail "scale: $(cat said)"
 meet 2-0 2
 has 'another number of ranks is wanted: 2 ranks on 1 host'
 "$tandem" status control >said 2>&1 || fail "status: $(cat said)"
+"$tandem" scale control 2 >said 2>&1 || fail "scale: $(cat said)"
+grep -q '2 ranks are wanted: this world has as many and goes on' said || fail "scale: $(cat said)"
 "$tandem" scale control 4 >said 2>&1 && fail "more than MAX"
 grep -q 'this job can have 1 to 3 ranks' said || fail "scale: $(cat said)"
 kill -INT $pid
