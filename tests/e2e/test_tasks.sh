@@ -54,12 +54,40 @@ run 0 "$tandem" export job.yaml -o by-job.npz
 run 0 "$tandem" export runs/customers-0001 -o by-run.npz
 cmp -s by-job.npz by-run.npz || fail "the job's newest run is another"
 run 2 "$tandem" export nosuch.yaml -o no.npz
-# A longer run: its rate ends with it, so it is said what to do, and that is done.
-run 2 "$tandem" train job.yaml --resume --set train.epochs=22
-has 'differs in train.epochs (20, now 22), and its learning rate ends with the run'
-run 0 "$tandem" train job.yaml --set train.epochs=1 --run-dir more \
-    --set "$(grep -o 'model.from=.*' out)"
-grep -Eq 'test accuracy  (100.00|9[0-9]\...) %' out || fail "it begins from other weights"
+# A longer run goes on where it was, optimizer and place in the data included; init's learning rate
+# ends with the run, which one warning says. The same bits on ranks, elastic ones, and after a kill.
+run 0 "$tandem" train job.yaml --set train.epochs=5 --run-dir five
+run 0 "$tandem" train job.yaml --set train.epochs=2 --run-dir two
+rates() { grep '"kind": "step"' "$1/metrics.jsonl" | grep -o '"lr": [0-9.e-]*'; }
+steps=$(rates two | wc -l)
+want=
+longer() { # NAME OPTIONS...
+    local to=$1
+    cp -r two "$to"
+    run 0 "$tandem" train job.yaml --resume="$to" --set train.epochs=5 "${@:2}"
+    [ "$(grep -c 'ends elsewhere\|another job' out)" = 1 ] || fail "$to: not one line: $(cat out)"
+    has 'now ends elsewhere: train.epochs (2, now 5); the weights differ from those of one run'
+    [ -n "$want" ] || want=$(digest)
+    same "longer: $to"
+    cmp -s <(rates five | sed "1,${steps}d") <(rates "$to" | sed "1,${steps}d") ||
+        fail "$to: rates are not those of five epochs, from the step after two on"
+}
+longer one
+longer ranks -n 2
+longer elastic -n 2:2
+longer died -n 2:2 --faults 'kill rank=0 at=step:70'
+cp -r two killed
+"$tandem" train job.yaml --resume=killed --set train.epochs=5 -n 2 \
+    --faults 'kill rank=1 at=step:45' >out 2>&1 && fail "nobody was killed: $(cat out)"
+run 0 "$tandem" train job.yaml --resume=killed --set train.epochs=5
+same "longer, and killed before its first checkpoint"
+grep -q ' warn ' out && fail "a second warning: $(cat out)"
+run 0 "$tandem" train job.yaml --resume=one --set train.epochs=5
+has 'one is already finished'
+run 2 "$tandem" train job.yaml --resume=one --set train.epochs=4
+has 'differs in train.epochs (5, now 4), and the run has done more: step [0-9]*, epoch 5'
+run 2 "$tandem" train job.yaml --resume=one --set train.epochs=9 --set train.batch=32
+has 'cannot resume one: the job differs in train.batch'
 
 # --- Text classification: sentences with a label, new sentences without ---------------------------
 task text
