@@ -39,6 +39,14 @@ has "new.csv:4: column 'region' is 'atlantis'.*read as \"other\""
 [ "$(sed -n 2,4p said.csv | cut -d , -f 2 | xargs)" = "basic plus pro" ] || fail "$(cat said.csv)"
 sed 1d said.csv | cut -d , -f 3- | awk -F , '{ s = 0; for (i = 1; i <= NF; i++) s += $i
     if (NF != 3 || s < 0.999 || s > 1.001) exit 1 }' || fail "no probabilities: $(cat said.csv)"
+# The label's column may be there, blank, unknown or not: nobody asks it for a prediction.
+awk -F , -v OFS=, 'NR == 1 { print $0, "plan" }
+    NR > 1 { print $0, NR == 2 ? "" : NR == 3 ? "gold" : NR == 4 ? "7" : "basic" }' \
+    new.csv >blank.csv
+run 0 "$tandem" predict job.yaml --input blank.csv -o blank-said.csv
+cmp -s said.csv blank-said.csv || fail "another prediction with blank labels: $(cat blank-said.csv)"
+run 2 "$tandem" eval job.yaml --input blank.csv
+has "column 'plan' is '', expected a class that the model was trained on"
 # Rows with labels that came later measure the run; it is right in most of them, line by line too.
 { echo 'id,minutes,region,plan'; rows 1500 1700; } >later.csv
 run 0 "$tandem" eval job.yaml --input later.csv --scores
@@ -143,6 +151,24 @@ run 0 "$tandem" predict runs/load-0001 --input load.csv -o next.csv
 # The last window is the forecast of the hour after the file: 600 is a multiple of 24.
 awk -F , 'END { v = $NF; exit !(v > 46 && v < 54) }' next.csv ||
     fail "forecast: $(tail -1 next.csv)"
+
+# Rows without a number are left out of training; those of new rows want no label, the training file
+# itself neither.
+awk -F , -v OFS=, 'NR > 1 && NR % 40 == 9 { $2 = "" } { print }' load.csv >gaps.csv
+sed -e 's/load.csv/gaps.csv/; s/numeric: load/numeric: hour/; s/epochs: 30/epochs: 2/' \
+    -e 's/^  target: number/&\n  missing: drop/' job.yaml >gaps.yaml
+run 0 "$tandem" train gaps.yaml --run-dir gaps
+run 0 "$tandem" predict gaps --input gaps.csv -o gaps-said.csv
+[ "$(wc -l <gaps-said.csv)" -gt 500 ] || fail "predictions of gaps.csv: $(wc -l <gaps-said.csv)"
+run 0 "$tandem" eval gaps --input gaps.csv # of the rows that have one
+# Folds with windows so wide that their gaps leave no training window, measured or not.
+head -n 61 load.csv >short.csv
+for fit in train all; do
+    run 2 "$tandem" check job.yaml --set data.train=short.csv --set data.window=25 \
+        --set 'data.split={folds: 3, fold: 1, test: 0.1}' --set data.missing=mean \
+        --set data.fit=$fit
+    has 'part train has no samples'
+done
 
 # --- A C program that trains its own graph on two ranks, with the installed library ---------------
 task c
