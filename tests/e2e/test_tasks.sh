@@ -152,6 +152,21 @@ run 0 "$tandem" predict runs/load-0001 --input load.csv -o next.csv
 awk -F , 'END { v = $NF; exit !(v > 46 && v < 54) }' next.csv ||
     fail "forecast: $(tail -1 next.csv)"
 
+# And by init alone, from hours and numbers: the model reads the numbers before.
+awk -F , 'NR == 1 { print "time,load" }
+    NR > 1 { n = NR - 2; printf "2024-01-%02d %02d:00,%s\n", 1 + n / 24, n % 24, $2 }' load.csv \
+    >hours.csv
+run 0 "$tandem" init hours.csv -o hours.yaml
+grep -q 'window: 24' hours.yaml && grep -q 'left out: time (dates or times' hours.yaml ||
+    fail "no time series: $(cat hours.yaml)"
+run 0 "$tandem" train hours.yaml
+mae=$(sed -n 's/ *test mae *\([0-9.]*\).*/\1/p' out)
+awk "BEGIN { exit !($mae < 1.5) }" || fail "hours: off by $mae of 20"
+run 0 "$tandem" predict runs/hours-0001 --input hours.csv -o next.csv
+awk -F , 'END { v = $NF; exit !(v > 46 && v < 54) }' next.csv || fail "hours: $(tail -1 next.csv)"
+head -n 100 hours.csv >few.csv
+run 2 "$tandem" init few.csv -o few.yaml
+has "no column says anything about 'load'"
 # Rows without a number are left out of training; those of new rows want no label, the training file
 # itself neither.
 awk -F , -v OFS=, 'NR > 1 && NR % 40 == 9 { $2 = "" } { print }' load.csv >gaps.csv
