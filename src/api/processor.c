@@ -2,11 +2,12 @@
  *
  * Which kernels run, and so the last bits, depends on the instruction set and on the kind of
  * processor (tuning tables). oneDNN chooses by itself, by vector extensions and caches too: these
- * cannot be lowered, so where they differ it is said, or refused (same). Before anything is planned, ranks tell each other what they have: all
- * take the lowest instruction set and the kind of rank 0. A run that goes on takes those of its
- * checkpoint, where this processor has them. Elastic ranks plan before they know the others: each
- * takes those of the run's last checkpoint, and those that are then unlike the first ones are
- * refused (train/agree.c), unless the job names the instruction set. */
+ * cannot be lowered, so where they differ it is said, or refused (same). Before anything is
+ * planned, ranks tell each other what they have: all take the lowest instruction set and the kind
+ * of rank 0. A run that goes on takes those of its checkpoint, where this processor has them.
+ * Elastic ranks plan before they know the others: each takes those of the run's last checkpoint,
+ * and those that are then unlike the first ones are refused (train/agree.c), unless the job names
+ * the instruction set. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>

@@ -132,8 +132,8 @@ static td_status check_shapes(td__build *b, const td__loss_def *d, const td__hea
     int64_t each = td_shape_count(&t) / b->rows;
     if (!classes) /* windows of a series come as rows on end */
         snprintf(remedy, sizeof remedy, "%send with a layer of %lld value%s",
-                 y.ndim > want.ndim && y.ndim > 2 ? "begin with `flatten`, and " : "", (long long)each,
-                 each == 1 ? "" : "s");
+                 y.ndim > want.ndim && y.ndim > 2 ? "begin with `flatten`, and " : "",
+                 (long long)each, each == 1 ? "" : "s");
     else if (y.ndim > want.ndim)
         snprintf(remedy, sizeof remedy, "%s",
                  linear ? "add `flatten` before it" : "add `flatten` and `linear` after it");

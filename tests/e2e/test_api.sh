@@ -42,7 +42,8 @@ grep -q "$digest $steps" out || fail "elastic ranks: $(cat out), the command: $d
 # Each holds shards or stages of the weights: the last checkpoint has all of them.
 run 0 "$tandem" launch -n 2 --elastic --framework tandem "${api[@]}" "$dir/zero" parallel.zero=3
 grep -q "$digest $steps" out || fail "elastic ranks with shards: $(cat out), the command: $digest"
-run 0 "$tandem" launch -n 2 --elastic --framework tandem "${api[@]}" "$dir/stages" parallel.pipeline=2
+run 0 "$tandem" launch -n 2 --elastic --framework tandem "${api[@]}" "$dir/stages" \
+    parallel.pipeline=2
 grep -q "$digest $steps" out || fail "elastic ranks with stages: $(cat out), the command: $digest"
 last=command/checkpoints/$(cat command/checkpoints/latest)
 for kept in elastic zero stages; do
