@@ -162,6 +162,7 @@ static td_status accept_run(td__job_run *r)
     TD_TRY(drop_order(r));
     td__run_dir_sweep(r->dir);
     td__run_dir_failed(r->dir, NULL);
+    TD_TRY(td__run_past_warn(r->session.job, r->dir));
     return write_job(r); /* it may be longer now */
 }
 
@@ -465,7 +466,8 @@ static bool was_under_way(const td__job_run *r, const char *dir)
                                            a.st_dev == b.st_dev && a.st_ino == b.st_ino);
     if (td__run_dir_path(dir, "job.yaml", path) || td__job_load(path, NULL, 0, &old))
         return true; /* find_run says what is wrong */
-    bool other = td__job_differs(old, r->session.job, what, sizeof what);
+    bool other = td__job_differs(old, r->session.job, what, sizeof what) ||
+                 td__job_ends_elsewhere(old, r->session.job, what, sizeof what);
     td__job_destroy(old);
     return !other;
 }

@@ -27,6 +27,7 @@ td_status td__session_take(td__session *s, td__job *job)
     s->opts = *td__job_train(s->job);
     s->opts.name = td__job_name(s->job);
     s->opts.job_digest = s->digest;
+    s->opts.same_processors = !strcmp(td__job_parallel_opts(s->job)->processors, "same");
     s->opts.comm = s->comm;
     if (s->threads)
         s->opts.threads = s->threads;

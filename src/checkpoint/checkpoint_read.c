@@ -304,7 +304,7 @@ td_status td__checkpoint_processor(const char *path, td__processor *out)
     uint64_t *steps;
     int n;
 
-    *out = (td__processor){{0}, {0}};
+    *out = (td__processor){.isa = ""};
     TD_TRY(folder_of(path, dir));
     TD_TRY(td__checkpoint_list(dir, &steps, &n));
     for (int i = 0; i < n && !out->isa[0]; i++) {

@@ -433,6 +433,12 @@ static void take_watch(td__train_state *s, const td__train_state *now)
     memcpy(s->watch, now->watch, sizeof s->watch);
 }
 
+/* Is how long the run is a part of the job's digest? Then it is another one in a longer run. */
+static bool length_counts(const td__train_opts *o)
+{
+    return td__schedule_has_end(o->schedule.name) && !o->schedule.total_steps;
+}
+
 td_status td__trainer_resume(td__trainer *t, bool *found)
 {
     td__checkpoint_info info;
@@ -447,7 +453,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
         TD_TRY(td__checkpoint_load(&info, t->replica.params, t->replica.optimizer));
     }
     TD_TRY(td__checkpoint_read_blocks(&info, &t->replica.sync_states));
-    if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0)
+    if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0 && !length_counts(&t->o))
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->replica.state.job_digest);
     TD_TRY(td__train_check_resumed(t, &info));

@@ -86,6 +86,7 @@ typedef struct td__train_opts {
     bool any_gpu;                  /* resume from what another kind of GPU has computed */
     int checkpoint_keep;           /* newest ones kept, besides the best; 0 means 3 */
     const char *checkpoint_upload; /* URL; carried out by observers (mirror/mirror.h); NULL: none */
+    bool same_processors;          /* ranks on unlike ones are refused, for oneDNN's sake too */
     const char *job_digest;        /* sha256 of the job as far as it decides the numbers */
     bool profile;
     bool no_advice; /* nobody wants to be told that ranks are crowded */

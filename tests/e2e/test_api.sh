@@ -48,13 +48,14 @@ API_TRAIN_PAUSE=1.3 run 0 "$tandem" launch -n 2 --hang 600ms "${api[@]}" alone
 grep -q "$digest $steps" out || fail "with pauses: $(cat out), the command: $digest"
 
 # Elastic ranks are members of a launch in the same way.
-run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/elastic"
+run 0 "$tandem" launch -n 2 --elastic --framework tandem "${api[@]}" "$dir/elastic"
 grep -q "$digest $steps" out || fail "elastic ranks: $(cat out), the command: $digest"
 
 # Each holds shards or stages of the weights: the last checkpoint has all of them.
-run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/zero" parallel.zero=3
+run 0 "$tandem" launch -n 2 --elastic --framework tandem "${api[@]}" "$dir/zero" parallel.zero=3
 grep -q "$digest $steps" out || fail "elastic ranks with shards: $(cat out), the command: $digest"
-run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/stages" parallel.pipeline=2
+run 0 "$tandem" launch -n 2 --elastic --framework tandem "${api[@]}" "$dir/stages" \
+    parallel.pipeline=2
 grep -q "$digest $steps" out || fail "elastic ranks with stages: $(cat out), the command: $digest"
 last=command/checkpoints/$(cat command/checkpoints/latest)
 for kept in elastic zero stages; do

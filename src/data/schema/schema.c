@@ -448,6 +448,8 @@ static td_status measure_features(td__schema *s, const td__source_opts *o,
 
     TD_TRY(td__schema_rows(o, cut, all, &use));
     td_status st = use ? td__records_pick(all, use, &own) : TD_OK;
+    if (!st && use && !own.rows)
+        st = TD_FAIL(TD_EINVAL, "%s: part train has no samples", all->where);
     if (!st)
         st = make_features(s, o, use ? &own : all);
     td__records_drop(&own);
