@@ -188,7 +188,7 @@ static td_status make_leader(td__ps_rule *r)
         r->parts = td__calloc((size_t)r->steps_of_epoch, sizeof *r->parts);
         if (!r->parts)
             return no_memory(r);
-        TD_TRY(td__ps_parts_fill(r->workers, x->n_weights ? x->weights : NULL,
+        TD_TRY(td__ps_parts_fill(r->workers, x->n_weights ? x->weights : NULL, x->n_weights,
                                  (int64_t)r->steps_of_epoch, r->parts));
     }
     int every = r->policy->push_every ? r->policy->push_every(r) : 1;
