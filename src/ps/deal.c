@@ -31,7 +31,7 @@ static uint64_t next_for(td__ps_rule *r, int w, int *owner)
     if (r->n_again)
         return r->again[r->n_again - 1];
     for (int v = 0; r->parts && v < r->workers; v++)
-        if (r->seats[v].lost && (step = next_of(r, v)) > 0) {
+        if ((r->seats[v].lost || r->seats[v].overdue) && (step = next_of(r, v)) > 0) {
             *owner = v;
             return step;
         }

@@ -17,7 +17,7 @@
  *          applied: a slow worker gets fewer of them, and each batch of an epoch is used once (the
  *          next epoch begins when all of this one are applied). A step is then one push. With
  *          data.partition it is fixed whose a batch is (parts.h); those of a worker that is lost
- *          are done by others, on samples of theirs.
+ *          or left out are done by others, on samples of theirs.
  * Clocks   The version of the params is the number of updates since the run began; the staleness
  *          of a push is how many of them came between the pull and the push; a worker's clock is
  *          how many batches it has done.
