@@ -92,6 +92,7 @@ typedef struct td__ps_seat {
     bool pushed;  /* gradients, with its last batch */
     bool overdue; /* another worker has its batch: its push, when it comes, is not used */
     bool afresh;  /* nor is what it has added up: it begins with the params of its next order */
+    int owed;     /* batches that it has added up, and not pushed */
     uint64_t since_ns;    /* it has its order */
     uint64_t step;        /* of its order */
     uint64_t epoch, next; /* with parts: its first step of this epoch that it may not have had */
@@ -172,7 +173,8 @@ struct td__ps_rule {
     int ordered;             /* servers that the operator has asked for last */
     td__deadline look_again; /* for that */
     bool in_vain;            /* the last wait for pushes ended so */
-    bool change;             /* elastic: a worker is lost, the generation is to end */
+    bool change;             /* elastic: the generation is to end; */
+    td__deadline owed_until; /* 0, or until when it does not, for what workers owe */
     uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
     td__ps_part *parts; /* (steps_of_epoch) NULL: batches are dealt by speed */
@@ -242,6 +244,11 @@ static inline td__ps_held td__ps_held_of(const td__ps_rule *r, int s)
 struct td__ps_order;
 int td__ps_deal_next(td__ps_rule *r, struct td__ps_order *order);
 uint64_t td__ps_slowest(td__ps_rule *r);
+/* A generation that is to end after this step goes on while workers owe pushes, not for longer
+ * than a call may take. What is owed and lost, is said: of a worker; of all, at the end. */
+void td__ps_put_off(td__ps_rule *r, td__step_result *out);
+void td__ps_lose_owed(td__ps_rule *r, int worker);
+void td__ps_tell_owed(const td__ps_rule *r);
 
 /* copies.c: with copies, else nothing. Server 0 to the others: where the run is before a step; */
 TD_NODISCARD td_status td__ps_copy_out(td__ps_rule *r);
