@@ -199,6 +199,8 @@ TD_NODISCARD td_status td__ps_check(const td__sync_config *c, const td__sync_job
                                     const td__sync_world *w);
 TD_NODISCARD td_status td__ps_check_params(const td__sync_config *c, const td_params *ps);
 bool td__ps_asked(const td__sync_config *c);
+/* Servers of so many ranks. Elastic ones may be too few for a while: one works at least. */
+int td__ps_servers_of(const td__sync_config *c, int ranks, bool elastic);
 void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
 void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w,
                             td__sync_traits *out);
@@ -220,9 +222,11 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
     .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
     .check = td__ps_check, .check_params = td__ps_check_params, .exchange = td__ps_exchange,      \
     .destroy = td__ps_destroy, .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, \
-    .unplanned = "workers push and pull when they come to it", .meet = td__ps_meet,               \
-    .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .states = td__ps_states,   \
-    .abandon = td__ps_abandon, .prepared = td__ps_prepared, .forward = td__ps_forward
+    .meet = td__ps_meet, .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes,       \
+    .states = td__ps_states, .abandon = td__ps_abandon, .prepared = td__ps_prepared,              \
+    .forward = td__ps_forward
+/* Of one whose workers are not in step, why there is no plan of a step. */
+#define TD__PS_UNPLANNED "workers push and pull when they come to it"
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 
