@@ -251,6 +251,8 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
                               x->step.micro_batches, x->step.accumulate));
     TD_TRY(open_lanes(r));
     TD_TRY(td__ps_tables_create(&s->x, r->servers, policy->together, &r->tables));
+    for (int i = 0; td__ps_tables_crowded(r->tables) && i < r->n_lanes; i++)
+        td__ps_lane_waits(&r->lanes[i], TD__PS_BLOCK);
     if (r->servers > 1) {
         static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
         TD_TRY(td__comm_split_with(x->comm, r->server < 0 ? -1 : 0, r->rank, &PATIENT, &r->peers));
