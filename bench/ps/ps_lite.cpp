@@ -21,7 +21,8 @@
 
 #include "ps/ps.h"
 
-namespace {
+namespace
+{
 
 using Keys = ps::SArray<ps::Key>;
 using Values = ps::SArray<float>;

@@ -40,12 +40,12 @@ typedef struct td__compare_absent {
 } td__compare_absent;
 
 typedef struct td__compare_opts {
-    const char *title;         /* the job's name */
-    const char *job;           /* its file */
-    const td__compare_run *at; /* all runs, those of a variant next to each other */
-    int n, repeat;             /* n is a multiple of repeat */
-    double target;             /* of td__compare_aim */
-    bool higher_is_better;     /* the metric */
+    const char *title;                /* the job's name */
+    const char *job;                  /* its file */
+    const td__compare_run *at;        /* all runs, those of a variant next to each other */
+    int n, repeat;                    /* n is a multiple of repeat */
+    double target;                    /* of td__compare_aim */
+    bool higher_is_better;            /* the metric */
     const td__compare_absent *absent; /* (n_absent) */
     int n_absent;
 } td__compare_opts;

@@ -108,9 +108,9 @@ static void follow_requests(td__trainer *t, const double votes[TD_REQUESTS],
     bool changes = votes[TD_REQUEST_CHANGE] > 0 || (stops > 0 && !stay);
     /* A rule that leads may put off what this rank asks for: then there is no vote. */
     t->world.phase = !stay && stops > 0 && mine[TD_REQUEST_STOP] > 0 ? TD_RUN_LEAVING
-                     : changes                          ? TD_RUN_CHANGING
-                     : ends                             ? TD_RUN_ENDING
-                                                        : TD_RUN_TRAINING;
+                     : changes                                       ? TD_RUN_CHANGING
+                     : ends                                          ? TD_RUN_ENDING
+                                                                     : TD_RUN_TRAINING;
 }
 
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */
