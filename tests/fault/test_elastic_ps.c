@@ -194,6 +194,21 @@ TEST(servers_and_workers_come_and_go)
     td__data_close(plan.data);
 }
 
+/* The same where the host does not read the memory of params. */
+TEST(bits_of_one_rank_on_a_device)
+{
+    elastic_plan plan = lockstep(WORKERS + servers);
+    elastic_end end;
+    plan.opts.backend = "far";
+    plan.faults = "kill rank=0 at=step:3:comm:2; kill rank=1 at=step:5:comm:4";
+    plan.replace = true;
+    elastic_job_run(&plan, &end);
+    CHECK_EQ_INT(end.died, 2);
+    elastic_job_expect(&plan, &end);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
 /* ---- Sums of several batches ----------------------------------------------------------------- */
 
 enum { N_PUSH = 3, LONG_STEPS = 30 };
@@ -300,6 +315,7 @@ int main(void)
         cmocka_unit_test(who_takes_over_writes_what_is_missing),
         cmocka_unit_test(all_servers_lost_goes_back_to_the_checkpoint),
         cmocka_unit_test(servers_and_workers_come_and_go),
+        cmocka_unit_test(bits_of_one_rank_on_a_device),
         cmocka_unit_test(what_is_added_up_survives_a_change),
         cmocka_unit_test(a_ring_of_servers_loses_nothing),
         cmocka_unit_test(a_lost_shard_goes_back_to_the_checkpoint),
