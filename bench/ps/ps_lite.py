@@ -17,7 +17,8 @@ class PsLite:
         library = checkout / "build/libps.a"
         compiler = shutil.which(os.environ.get("CXX", "c++"))
         if not compiler or not library.exists():
-            raise RuntimeError(f"no C++ compiler, or no {library}: run make ps DEPS_PATH=/usr there")
+            raise RuntimeError(f"no C++ compiler, or no {library}: "
+                               "run make ps DEPS_PATH=/usr there")
         done = subprocess.run(
             [compiler, "-std=c++17", "-O3", "-w", f"-I{checkout}/include", source, library,
              "-lzmq", "-lprotobuf-lite", "-pthread", "-o", self.program],

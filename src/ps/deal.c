@@ -2,7 +2,7 @@
  * idle worker that may begin gets the next batch of this epoch, or of its part of it (parts.h); of
  * the next epoch nobody does before all batches of this one are applied.
  *
- * A worker that adds up the gradients of several batches (n_push) owes those that it has not pushed:
+ * A worker that adds up gradients of several batches (n_push) owes those that it has not pushed:
  * these batches are done, and the sums are in its memory alone. So where a generation of elastic
  * ranks is to end, it goes on until each worker has pushed once more. Where a rank is killed sums
  * are lost: its own; of a server, which ends the generation at once, those of all workers. */

@@ -49,8 +49,8 @@ typedef struct td__compare_opts {
     const td__compare_absent *absent; /* (n_absent) */
     int n_absent;
 } td__compare_opts;
-/* A line per variant, aligned, then one for each that is absent: NAME  -  WHY. Speeds and bytes are also given relative to the first variant that
- * went well. */
+/* A line per variant, aligned, then one for each that is absent: NAME  -  WHY. Speeds and bytes are
+ * also given relative to the first variant that went well. */
 void td__compare_table(td__text *t, const td__compare_opts *o);
 void td__compare_json(td__text *t, const td__compare_opts *o);
 /* A page with the table, the best variant first and marked, and the curves of all. */

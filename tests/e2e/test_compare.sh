@@ -126,14 +126,16 @@ for rule in $all; do # whether it is run or not
     [ "$(grep -c "^$rule  " out)" = 1 ] || fail "$rule has no line: $(cat out)"
     grep -q "class=\"name\">$rule<" rules/compare.html || fail "$rule: not on the page"
 done
-rules=$(echo "$all" | grep -v -e '^exact-local$' -e '^hogwild$' -e '^cyclades$' -e '^plugin$' | paste -sd,)
+rules=$(echo "$all" |
+    grep -v -e '^exact-local$' -e '^hogwild$' -e '^cyclades$' -e '^plugin$' | paste -sd,)
 python3 - "$rules" <<'END' || fail "all rules: $(cat out)"
 import json, sys
 runs = json.load(open("rules/compare.json"))["runs"]
 assert [r["variant"] for r in runs] == sys.argv[1].split(","), runs
 assert all(r["steps"] == 4 and 0 < r["loss"] < 10 for r in runs), runs
 left_out = json.load(open("rules/compare.json"))["left_out"]
-assert {r["variant"] for r in left_out} == {"plugin", "exact-local", "hogwild", "cyclades"}, left_out
+names = {r["variant"] for r in left_out}
+assert names == {"plugin", "exact-local", "hogwild", "cyclades"}, left_out
 assert all(r["why"].startswith("for ") for r in left_out), left_out
 END
 
