@@ -132,13 +132,14 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
     const td_params *ps = td__trainer_params(s->trainer);
     td_device *device = td__params_device(ps);
     int accumulate = s->opts.accumulate > 1 ? s->opts.accumulate : 1;
-    td__plan_end end = {.ps = ps,
-                        .numbers = td__step_numbers_of(shape->replicas, false, all * accumulate),
-                        .clips = s->opts.optim.clip_norm > 0,
-                        .shares = s->opts.sync.zero > 0,
-                        .params = td_params_count(ps),
-                        .in_order = s->opts.sync.in_order != 0,
-                        .held = td__stage_holds_steps(c->elastic, ps)};
+    td__plan_end end = {
+        .ps = ps,
+        .numbers = td__pipeline_numbers(shape->schedule, shape->replicas, false, all * accumulate),
+        .clips = s->opts.optim.clip_norm > 0,
+        .shares = s->opts.sync.zero > 0,
+        .params = td_params_count(ps),
+        .in_order = s->opts.sync.in_order != 0,
+        .held = td__stage_holds_steps(c->elastic, ps)};
     end.direct =
         c->shared && td__direct_opens(device) &&
         td__pipeline_may_be_direct(shape, cut, td__device_host_reads(device),

@@ -157,7 +157,7 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
     *out = NULL;
     *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);
     td_status st = *slots ? list_all(cut, &l) : TD_FAIL(TD_ENOMEM, "no memory for a pipeline");
-    if (!st && end.ps && !schedule->delay)
+    if (!st && end.ps)
         st = list_handed(cut, mesh, &end, &l);
     td__pipeline_opts o = {.mesh = *mesh,
                            .schedule = schedule,
@@ -246,6 +246,13 @@ bool td__pipeline_may_be_direct(const td__pipeline_shape *shape, const td__cut *
         if (!td__program_keeps_edges(cut->pieces[c].program))
             return false;
     return shape->stages > 1 && !shape->schedule->delay && rows * micro_batches >= batch;
+}
+
+size_t td__pipeline_numbers(const td__schedule_def *schedule, int replicas, bool watched,
+                            int micro_batches)
+{
+    return schedule->delay ? TD_REQUESTS + (size_t)micro_batches
+                           : td__step_numbers_of(replicas, watched, micro_batches);
 }
 
 void td__pipeline_costs(const td__cut *cut, double *cost)

@@ -20,8 +20,9 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
     const td__step_opts *o = &p->base.x.step;
     td__plan_end end = {.ps = o->params,
                         .lane = p->lane,
-                        .numbers = td__step_numbers_of(p->shape.replicas, o->watch != NULL,
-                                                       o->micro_batches * o->accumulate),
+                        .numbers =
+                            td__pipeline_numbers(p->schedule, p->shape.replicas, o->watch != NULL,
+                                                 o->micro_batches * o->accumulate),
                         .clips = !o->taker && td__optim_clips(o->optimizer),
                         .shares = p->base.x.config->zero > 0,
                         .params = p->params,
@@ -68,7 +69,7 @@ static bool between_stages(const td__plan_op *o)
 td_status td__pipeline_guard(td__pipeline_rule *p)
 {
     td__pipeline_planned n = {0};
-    if (p->shape.stages < 2 || p->schedule->delay || p->held)
+    if (p->shape.stages < 2 || p->held)
         return TD_OK;
     TD_TRY(make_plan(p, 1, false, &n)); /* these are the same for any number of micro-batches */
     td__free(n.slots);
@@ -82,8 +83,8 @@ void td__pipeline_guard_begin(td__pipeline_rule *p, uint64_t step)
     int micro_batches = td__step_batches(p->base.engine) * o->micro_batches;
     if (!p->step_plan)
         return;
-    p->stage_calls.numbers =
-        sizeof(double) * td__step_numbers_of(p->shape.replicas, o->watch != NULL, micro_batches);
+    p->stage_calls.numbers = sizeof(double) * td__pipeline_numbers(p->schedule, p->shape.replicas,
+                                                                   o->watch != NULL, micro_batches);
     td__planned_calls_begin(&p->stage_calls, p->channels.pipeline, td_comm_rank(p->base.x.comm),
                             step);
 }

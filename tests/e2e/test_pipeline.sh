@@ -256,6 +256,18 @@ for schedule in pipedream pipedream-2bw; do
     flow 0 check --set parallel.schedule=$schedule --plan
     has 'without deadlock'
     [ "$(grep -c 'update of the params of chunk 0' out)" = 64 ] || fail "$schedule: not 64 updates"
+    # Tied weights, and what ranks say, in each batch of the window: on both stages.
+    run 0 "$tandem" check gpt.yaml -n 2 --parallel pipeline=2 --set parallel.schedule=$schedule \
+        --set train.clip=0 --plan
+    [ "$(grep -c ' send .* of params to rank 1' out)" = 64 ] || fail "$schedule: not 64 sends"
+    [ "$(grep -c 'of losses and requests along all axes' out)" = 128 ] ||
+        fail "$schedule: not 128 sums"
+    run 0 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=2 \
+        --set parallel.schedule=$schedule --set train.clip=0
+    others=$(digest)
+    run 0 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 \
+        --set parallel.schedule=$schedule --set train.clip=0 --set parallel.transport=tcp
+    [ "$(digest)" = "$others" ] || fail "$schedule: other bits on two replicas"
 done
 run 0 "$tandem" train mlp.yaml -q
 want=$(digest)
