@@ -245,8 +245,8 @@ td_status td__flow_update(void *user, int batch)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-/* What is called for the batch that begins is held against the plan, whose window has one micro-batch
- * of each. */
+/* What is called for the batch that begins is held against the plan, whose window has one micro-
+ * batch of each. */
 static void guard_batch(td__flow *f)
 {
     td__pipeline_rule *p = f->p;

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "optim/optimizer.h"
 #include "pipeline/sync_pipeline_impl.h"
+#include "step/work_partition.h"
 
 static void drop_plan(td__pipeline_planned *n)
 {
@@ -56,6 +57,44 @@ td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
     n->micro_batches = micro_batches;
     *out = n;
     return TD_OK;
+}
+
+/* By number of micro-batches: may a replica have so many of a batch? */
+static void mark_counts(const td__pipeline_rule *p, bool *count)
+{
+    const td__step_opts *o = &p->base.x.step;
+    for (int batches = 1; batches <= o->accumulate; batches++)
+        for (int k = 0; k < batches * p->shape.replicas; k++) {
+            td__micro_batch_range own =
+                td__rank_cut(o->micro_batches, batches, k / p->shape.replicas,
+                             k % p->shape.replicas, p->shape.replicas);
+            count[own.end - own.begin] = true;
+        }
+}
+
+td_status td__pipeline_agree_on_lists(td__pipeline_rule *p, int usual)
+{
+    const td__step_opts *o = &p->base.x.step;
+    const td__pipeline_planned *n;
+    bool *count = td__calloc((size_t)o->micro_batches + 1, sizeof *count);
+    p->agreed = td__calloc((size_t)o->accumulate + 1, sizeof *p->agreed);
+    td_status st = count && p->agreed
+                       ? TD_OK
+                       : TD_FAIL(TD_ENOMEM, "no memory for %d micro-batches", o->micro_batches);
+    if (!st)
+        mark_counts(p, count);
+    if (!st)
+        count[usual] = false;
+    for (int k = 1; !st && k <= o->micro_batches; k++) {
+        if (count[k])
+            st = td__pipeline_plan_for(p, k, &n);
+        if (!st && count[k])
+            st = td__pipeline_agree(p->base.x.comm, &p->mesh, n->plan);
+    }
+    td__free(count);
+    if (st || p->schedule->delay)
+        return st;
+    return td__pipeline_plan_through(p, o->micro_batches, o->accumulate, &n);
 }
 
 /* What is no value of a micro-batch: the executor walks the plan for those. */

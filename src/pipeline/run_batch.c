@@ -22,6 +22,9 @@ td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
     for (int c = 0; c < p->chunks; c++)
         if (all->slots[c] > one->slots[c])
             return TD_OK;
+    if (!p->agreed[batches]) /* of a full step when the rule is made; of a shorter one now */
+        TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, all->plan));
+    p->agreed[batches] = true;
     *out = all;
     return TD_OK;
 }

@@ -35,6 +35,7 @@ typedef struct td__pipeline_rule {
     const td__schedule_def *schedule;
     int chunks;
     bool *own;     /* (chunks) */
+    bool *agreed;  /* (accumulate + 1) ranks have compared the list of so many batches */
     td__cut *cut;  /* of micro-batches of the usual size */
     double *costs; /* (3 chunks) of td__pipeline_costs(), on rank 0 */
     td__chunks *set;
@@ -80,7 +81,11 @@ const td__schedule_def *td__pipeline_schedule(const td__sync_config *c);
 /* *out stays until further plans were asked for: the last two are there. */
 TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
                                              const td__pipeline_planned **out);
-/* One list for all of a step's batches of `each` micro-batches; NULL: each has one of its own. */
+/* Ranks compare the lists of all numbers of micro-batches that a replica may have of a batch, but
+ * `usual`, which they have compared, and of a full step. Collective over the world. */
+TD_NODISCARD td_status td__pipeline_agree_on_lists(td__pipeline_rule *p, int usual);
+/* One list for all of a step's batches of `each` micro-batches; NULL: each has one of its own.
+ * Collective over the world where so many batches have not been asked for before. */
 TD_NODISCARD td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
                                                  const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);

@@ -1,6 +1,6 @@
 /* pipeline_plan_impl.h -- the builder of a pipeline's plan, between its files: pipeline_plan.c has
- * the values of micro-batches and the end of a step, flow_plan.c what stages tell each other in each
- * batch of a schedule that flows. */
+ * the values of micro-batches and the end of a step, flow_plan.c what stages tell each other in
+ * each batch of a schedule that flows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PLAN_PIPELINE_PLAN_IMPL_H
 #define TD_PLAN_PIPELINE_PLAN_IMPL_H
@@ -54,8 +54,8 @@ static inline int td__stage_of(const td__plan_builder *b, int chunk)
 
 /* A run waits for the last message of a lane only: those before it have been carried out then. */
 TD_NODISCARD td_status td__plan_wait_in_lane(td__plan_builder *b, int role, int run, int op);
-/* An end of a hand-over of params: ranks make theirs one after the other, in the order of all. last:
- * (stages) the one before. */
+/* An end of a hand-over of params: ranks make theirs one after the other, in the order of all.
+ * last: (stages) the one before. */
 TD_NODISCARD td_status td__plan_add_hand(td__plan_builder *b, const td__chunk_edge *e, bool sends,
                                          int *last);
 

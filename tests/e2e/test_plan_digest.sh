@@ -96,6 +96,17 @@ one_copy all 3 --parallel pipeline=3 --set parallel.schedule=zb-v
 one_copy all 4 --parallel tensor=2,pipeline=2
 one_copy none "${pipeline[@]}" "${tcp[@]}"
 
+# All lists of a run are compared: of replicas with fewer micro-batches, and of steps that the end of
+# an epoch cuts short.
+compared() {
+    TANDEM_LOG=train=debug run 0 "$tandem" train job.yaml -q -n "${@:2}" --run-dir lists
+    rm -rf lists
+    found=$(grep -o 'communication plan sha256:.*' out | sort -u | wc -l)
+    [ "$found" = "$1" ] || fail "${*:2}: $found lists were compared, not $1"
+}
+compared 3 6 --parallel data=3,pipeline=2 # of 2 and of 3 micro-batches, and of replicas
+compared 3 "${pipeline[@]}" --set train.batch=24 --set train.accumulate=4 --set train.steps=4
+
 # Elastic ranks whose number is no multiple of the stages are as many stages.
 run 2 "$tandem" check job.yaml -n 3 --parallel pipeline=2 --plan
 run 0 "$tandem" check job.yaml -n 3 --parallel pipeline=2 --plan --elastic
