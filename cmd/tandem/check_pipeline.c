@@ -8,6 +8,7 @@
 #include "check_plan.h"
 #include "graph/params.h"
 #include "pipeline/chunks.h"
+#include "pipeline/mirror_ring.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/stage_params.h"
 #include "step/work_partition.h"
@@ -123,6 +124,28 @@ static double gpipe_formula(const td__pipeline_shape *shape, int batches)
     return plain ? (shape->stages - 1.0) / (batches + shape->stages - 1.0) : 0;
 }
 
+/* Which sums elastic stages send to those that mirror them, on one host. */
+static td_status find_ring(const td__session *s, const td__memory_case *c,
+                           const td__pipeline_shape *shape, const td__plan_end *end,
+                           td__plan_ring **out)
+{
+    td__ownership map = {0};
+    td__sync_hold h = {.config = &s->opts.sync,
+                       .elastic = c->elastic,
+                       .params = td__trainer_params(s->trainer),
+                       .set = td__trainer_train_set(s->trainer),
+                       .rows = td__trainer_micro_batch_rows(s->trainer),
+                       .micro_batches = td__trainer_micro_batches(s->trainer),
+                       .accumulate = s->opts.accumulate > 1 ? s->opts.accumulate : 1};
+    if (!end->held || shape->replicas > 1 || shape->mesh.size[TD_AXIS_TENSOR] > 1 || c->ranks < 2)
+        return TD_OK;
+    td_status st = td__stage_map(&h, c->ranks, &map, NULL);
+    if (!st)
+        st = td__ring_of(&map, NULL, out);
+    td__ownership_fini(&map);
+    return st;
+}
+
 static td_status print_pipeline(const td__session *s, const td__memory_case *c, const td__cut *cut,
                                 const td__pipeline_shape *shape, const double *cost, bool whole,
                                 const char *file)
@@ -144,8 +167,13 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
         c->shared && td__direct_opens(device) &&
         td__pipeline_may_be_direct(shape, cut, td__device_host_reads(device),
                                    td__trainer_micro_batch_rows(s->trainer), all, s->opts.batch);
-    td_status st = td__pipeline_plan_checked(cut, &shape->mesh, shape->schedule, batches, &end,
-                                             cost, &plan, &slots);
+    td__plan_ring *ring = NULL;
+    td_status st = find_ring(s, c, shape, &end, &ring);
+    end.ring = ring;
+    if (!st)
+        st = td__pipeline_plan_checked(cut, &shape->mesh, shape->schedule, batches, &end, cost,
+                                       &plan, &slots);
+    td__ring_free(ring, c->ranks);
     if (!st) {
         print_chunks(cut, shape, slots);
         st = print_stages(s, cut, shape, slots, batches);

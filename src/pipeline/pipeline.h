@@ -47,8 +47,9 @@ typedef struct td__plan_end {
     bool shares;         /* of which replicas of a stage update some each */
     int params;          /* so many: one square of each is added up */
     bool in_order;       /* stages update one after the other */
-    bool held;           /* no param changes before all ranks have their sums (held_step.h) */
-    bool direct;         /* messages are put where they are read before the next run (direct.h) */
+    bool held;           /* no param changes before all ranks have their sums (held_step.h); */
+    const td__plan_ring *ring; /* mirror_ring.h; NULL: replicas, or ranks along tensor */
+    bool direct; /* messages are put where they are read before the next run (direct.h) */
 } td__plan_end;
 
 /* What a micro-batch takes in each chunk and phase, by its arithmetic: (3 chunks) seconds on a

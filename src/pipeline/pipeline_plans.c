@@ -4,7 +4,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "optim/optimizer.h"
+#include "pipeline/mirror_ring.h"
 #include "pipeline/sync_pipeline_impl.h"
 #include "step/work_partition.h"
 
@@ -13,6 +15,12 @@ static void drop_plan(td__pipeline_planned *n)
     td__plan_destroy(n->plan);
     td__free(n->slots);
     *n = (td__pipeline_planned){0};
+}
+
+/* Does a stage mirror another, and is it one rank? */
+static bool has_ring(const td__pipeline_rule *p)
+{
+    return p->held && p->shape.replicas == 1 && p->mesh.size[TD_AXIS_TENSOR] == 1;
 }
 
 static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool direct,
@@ -30,10 +38,16 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
                         .in_order = p->base.x.config->in_order != 0,
                         .held = p->held != NULL,
                         .direct = direct};
-    TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, p->costs,
-                                     &n->plan, &n->slots));
+    td__plan_ring *ring = NULL;
+    if (has_ring(p))
+        TD_TRY(td__ring_of(td__shards_ownership(p->base.x.shards), td__comm_host_of(p->base.x.comm),
+                           &ring));
+    end.ring = ring;
+    td_status st = td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end,
+                                             p->costs, &n->plan, &n->slots);
+    td__ring_free(ring, td_comm_size(p->base.x.comm));
     n->direct = end.direct;
-    return TD_OK;
+    return st;
 }
 
 td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
@@ -102,25 +116,36 @@ static bool between_stages(const td__plan_op *o)
 {
     bool message = o->kind == TD_PLAN_SEND || o->kind == TD_PLAN_RECV;
     return (o->kind == TD_PLAN_COLL && o->axis == TD_AXIS_PIPELINE) ||
-           (message && o->phase >= TD_RUN_PHASE_COUNT);
+           (message && o->phase >= TD_RUN_PHASE_COUNT && o->phase != TD__PLAN_SUMS);
+}
+
+/* And of all ranks, where no param changes before all have their sums. */
+static bool of_world(const td__plan_op *o)
+{
+    bool meets = o->kind == TD_PLAN_COLL && o->coll == TD_PLAN_BARRIER;
+    return meets || (o->kind != TD_PLAN_RUN && o->phase == TD__PLAN_SUMS);
 }
 
 td_status td__pipeline_guard(td__pipeline_rule *p)
 {
     td__pipeline_planned n = {0};
-    if (p->shape.stages < 2 || p->held)
+    if (p->shape.stages < 2 && !p->held)
         return TD_OK;
     TD_TRY(make_plan(p, 1, false, &n)); /* these are the same for any number of micro-batches */
     td__free(n.slots);
     p->step_plan = n.plan;
-    return td__planned_calls_init(&p->stage_calls, p->step_plan, p->channels.stage, between_stages);
+    if (has_ring(p) || (p->held && p->shape.replicas > 1))
+        TD_TRY(td__planned_calls_init(&p->world_calls, p->step_plan, p->channels.stage, of_world));
+    return p->shape.stages < 2 ? TD_OK
+                               : td__planned_calls_init(&p->stage_calls, p->step_plan,
+                                                        p->channels.stage, between_stages);
 }
 
 void td__pipeline_guard_begin(td__pipeline_rule *p, uint64_t step)
 {
     const td__step_opts *o = &p->base.x.step;
     int micro_batches = td__step_batches(p->base.engine) * o->micro_batches;
-    if (!p->step_plan)
+    if (!p->stage_calls.plan)
         return;
     p->stage_calls.numbers = sizeof(double) * td__pipeline_numbers(p->schedule, p->shape.replicas,
                                                                    o->watch != NULL, micro_batches);

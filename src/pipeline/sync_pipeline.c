@@ -325,6 +325,7 @@ static void shed(td__sync *s)
     td__direct_close(&p->direct);
     td__tensor_peers_close(&p->peers);
     td__planned_calls_fini(&p->stage_calls);
+    td__planned_calls_fini(&p->world_calls);
     td__plan_destroy(p->step_plan);
     td__channels_close(&p->channels);
     td__pipeline_drop_plans(p);

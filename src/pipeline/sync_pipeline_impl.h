@@ -52,6 +52,7 @@ typedef struct td__pipeline_rule {
     int next_plan;                 /* the one that gives way */
     td__plan *step_plan;           /* of a full step, for its calls: */
     td__planned_calls stage_calls; /* those of stages with each other, but values; n 0: none */
+    td__planned_calls world_calls; /* those of all ranks of a step that is held; n 0: none */
     double wait;
     uint64_t sent;
     td__measure *measure;
@@ -90,8 +91,7 @@ TD_NODISCARD td_status td__pipeline_plan_through(td__pipeline_rule *p, int each,
                                                  const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);
 /* What stages call in a step on the communicator of a whole model is held against the plan from
- * here (made), from the step's begin, to its end. Not of a schedule that flows,
- * nor of elastic ranks. */
+ * here (made), from the step's begin, to its end; and where it is held what all ranks call. */
 TD_NODISCARD td_status td__pipeline_guard(td__pipeline_rule *p);
 void td__pipeline_guard_begin(td__pipeline_rule *p, uint64_t step);
 /* A td__step_batch_fn, whose user is the rule (run_batch.c). */

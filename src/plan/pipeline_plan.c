@@ -414,21 +414,62 @@ static td_status add_gather(td__plan_builder *b, int role, int chunk, int update
                                                               : TD_OK;
 }
 
-/* Sums to the ranks that mirror them, where a stage has no other replica, and the moment at which
- * all ranks are known to have theirs. */
+/* Sums to the role that mirrors this one, or from the one that it mirrors. */
+static td_status add_mirrored(td__plan_builder *b, int role, bool sends, int *after)
+{
+    const td__plan_ring *r = &b->o->ring[role], *from = sends ? r : &b->o->ring[r->from];
+    int other = sends ? r->to : r->from;
+    bool up = sends ? other > role : role > other;
+    td__plan_op op = sends ? td__plan_blank(TD_PLAN_SEND, up ? TD_LANE_SEND_UP : TD_LANE_SEND_DOWN)
+                           : td__plan_blank(TD_PLAN_RECV, up ? TD_LANE_RECV_UP : TD_LANE_RECV_DOWN);
+    op.phase = TD__PLAN_SUMS;
+    op.peer = (int16_t)(other - role);
+    op.chunk = (uint16_t)role; /* stages' first chunks are numbered as they are */
+    op.other = (uint16_t)other;
+    for (int i = 0; i < from->n; i++) {
+        op.nbytes = from->nbytes[i];
+        op.after[0] = *after;
+        TD_TRY(td__plan_add(b->p, role, &op, after));
+    }
+    return TD_OK;
+}
+
+static td_status add_mirrors(td__plan_builder *b, int role, int *after)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    if (b->o->mesh.size[TD_AXIS_DATA] > 1)
+        return TD_OK;
+    if (b->o->ring) {
+        bool first = b->o->ring[role].sends_first;
+        TD_TRY(add_mirrored(b, role, first, after));
+        return add_mirrored(b, role, !first, after);
+    }
+    op.axis = TD__AXIS_ALL;
+    op.coll = TD_PLAN_ALL_TO_ALL;
+    op.after[0] = *after;
+    for (int c = 0; b->o->grads && c < b->o->at.chunks; c++)
+        op.nbytes += b->o->grads[c];
+    return td__plan_add(b->p, role, &op, after);
+}
+
+/* Sums to the ranks that mirror them, where a stage has no other replica, statistics of all stages,
+ * and the moment at which all ranks are known to have theirs. */
 static td_status add_held(td__plan_builder *b, int role, int *after)
 {
     td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
-    op.after[0] = *after != TD__PLAN_NONE ? *after : b->s->n[role] - 1;
-    if (b->o->mesh.size[TD_AXIS_DATA] == 1) {
-        op.coll = TD_PLAN_ALL_TO_ALL;
-        for (int c = 0; b->o->grads && c < b->o->at.chunks; c++)
-            op.nbytes += b->o->grads[c];
-        TD_TRY(td__plan_add(b->p, role, &op, after));
+    *after = *after != TD__PLAN_NONE ? *after : b->s->n[role] - 1;
+    TD_TRY(add_mirrors(b, role, after));
+    for (int i = 0; b->o->at.stages > 1 && i < b->o->n_stats; i++) {
+        op.coll = TD_PLAN_BROADCAST;
+        op.chunk = op.other = (uint16_t)b->o->stats[i].from;
+        op.nbytes = b->o->stats[i].nbytes;
         op.after[0] = *after;
+        TD_TRY(td__plan_add(b->p, role, &op, after));
     }
+    op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    op.axis = TD__AXIS_ALL;
     op.coll = TD_PLAN_BARRIER;
-    op.nbytes = 0;
+    op.after[0] = *after;
     return td__plan_add(b->p, role, &op, after);
 }
 

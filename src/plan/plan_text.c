@@ -108,7 +108,7 @@ static void coll_text(const td__plan *p, const td__plan_op *o, int role, const c
                      COLLS[o->coll], o->coll == TD_PLAN_BARRIER ? "" : of,
                      sized ? td__human_bytes((double)o->nbytes, size) : "", what,
                      td__axis_name((td__axis)o->axis));
-    if (!*what)
+    if (!*what && o->coll != TD_PLAN_BARRIER)
         snprintf(buf + n, TD__PLAN_TEXT - (size_t)n, ", chunk %d%s", o->chunk, name);
 }
 
