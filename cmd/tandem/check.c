@@ -228,7 +228,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
         st = td__session_data(s);
     }
     if (!st)
-        td__session_warn_model(s->job);
+        td__session_warn_model(s, ranks);
     s->opts.blank = s->opts.untrained = true;
     if (!st)
         st = td__session_trainer(s);

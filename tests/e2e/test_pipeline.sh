@@ -226,8 +226,28 @@ has '1      1 .* linear2 to linear3'
 sed 's/place: 2/place: 0/' placed.yaml >circle.yaml
 run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2
 has "circle.yaml:2: 'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: "
+has 'interleaved: 0 1 0 1'
 run 2 "$tandem" train placed.yaml -q -n 2 --parallel pipeline=2
 has 'wants place 2'
+# Schedules of several chunks: a stage's layers that follow each other are shared by its chunks, and
+# places may come back to a stage.
+run 0 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2 --set parallel.schedule=zb-v
+same "mlp by places, zb-v"
+run 0 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2 --set parallel.schedule=dualpipe-v
+same "mlp by places, dualpipe-v"
+sed 's/linear: 32, act: relu/linear: 32, act: relu, place: 0/; s/place: 0}\]/place: 1}]/' \
+    circle.yaml >there-and-back.yaml
+run 0 "$tandem" train there-and-back.yaml -q -n 2 --parallel pipeline=2 \
+    --set parallel.schedule=interleaved
+same "mlp by places, interleaved"
+run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2 \
+    --set parallel.schedule=interleaved
+has 'place: nothing is on chunk 3 (stage 1): .* stages 0 1 0 1, .* use the schedule 1f1b'
+run 2 "$tandem" check placed.yaml -n 4 --parallel pipeline=4
+has 'place: nothing is on stage 3: .* use fewer stages'
+# Places that nothing is put on are not passed over in silence.
+run 0 "$tandem" train placed.yaml -n 2 --set train.steps=1
+has 'place: layers are put on stages 0 to 2, and parallel.pipeline is not set'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set 'parallel.stages=linear9'
 has "parallel.stages: no layer with params is called 'linear9'"
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 \

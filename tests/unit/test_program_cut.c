@@ -498,6 +498,13 @@ static int modulo(void *user, int place)
     return place % *(int *)user;
 }
 
+/* Chunks of two stages in the form of a V. */
+static int there_and_back(void *user, int place)
+{
+    int stages = *(int *)user;
+    return place < stages ? place : 2 * stages - 1 - place;
+}
+
 TEST(places_by_wish)
 {
     static const struct {
@@ -510,16 +517,40 @@ TEST(places_by_wish)
         td_node *layer[4];
         td_graph *g = build_row(layer);
         int stages = CASES[i].stages;
-        CHECK(!td__graph_has_wishes(g), "nobody has asked");
+        CHECK(td__graph_last_wish(g) < 0, "nobody has asked");
         for (int k = 0; k < 4; k++)
             if (CASES[i].wish[k] >= 0)
                 CHECK(td_node_place(g, layer[k], CASES[i].wish[k]) == layer[k], "layer %d", k);
-        CHECK(td__graph_has_wishes(g), "case %zu", i);
+        CHECK(td__graph_last_wish(g) >= 0, "case %zu", i);
         CHECK_OK(td__graph_place_by_wish(
             g, &(td__wishes){.places = CASES[i].places, .wish_of = modulo, .user = &stages}));
         check_places(g, layer, CASES[i].at[0], CASES[i].at[1], CASES[i].at[2], CASES[i].at[3]);
         td_graph_destroy(g);
     }
+}
+
+/* Of a stage that has places in a row each gets a share; of one that has none in a row, none. */
+TEST(places_in_a_row_share_a_wish)
+{
+    td_node *layer[4];
+    int stages = 2;
+    td__wishes v = {.places = 4, .wish_of = there_and_back, .user = &stages};
+    td_graph *g = build_row(layer);
+    td_node_place(g, layer[1], 1);
+    td_node_place(g, layer[3], 0);
+    CHECK_OK(td__graph_place_by_wish(g, &v));
+    CHECK_OK(td__graph_check_places(g, &v));
+    check_places(g, layer, 0, 1, 2, 3);
+    td_graph_destroy(g);
+    g = build_row(layer);
+    td_node_place(g, layer[1], 1);
+    CHECK_OK(td__graph_place_by_wish(g, &v));
+    check_places(g, layer, 0, 1, 1, 2);
+    CHECK_STATUS(td__graph_check_places(g, &v), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "nothing is on chunk 3 (stage 0)") &&
+              strstr(td_last_error(), "stages 0 1 1 0,"),
+          "%s", td_last_error());
+    td_graph_destroy(g);
 }
 
 TEST(wishes_in_a_circle_are_refused)
@@ -572,6 +603,7 @@ int main(void)
         cmocka_unit_test(stages_are_even_where_places_are_not),
         cmocka_unit_test(places_by_layers),
         cmocka_unit_test(places_by_wish),
+        cmocka_unit_test(places_in_a_row_share_a_wish),
         cmocka_unit_test(wishes_in_a_circle_are_refused),
         cmocka_unit_test(any_allocation_of_a_cut_may_fail),
     };
