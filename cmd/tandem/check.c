@@ -235,8 +235,9 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     const td__rank_mesh *mesh = &s->opts.sync.mesh;
     bool arranged = mesh->size[TD_AXIS_TENSOR] > 1 || mesh->size[TD_AXIS_DATA] > 1;
     if (!st && arranged && td__args_has(a, "ranks"))
-        st = td__train_check(
-            &s->opts, &(td__sync_world){.ranks = ranks, .elastic = td__args_has(a, "elastic")});
+        st = td__train_check(&s->opts, &(td__sync_world){.ranks = ranks,
+                                                         .elastic = td__args_has(a, "elastic"),
+                                                         .starts = true});
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
         st = td__check_cut(s, ranks, td__args_has(a, "elastic"));

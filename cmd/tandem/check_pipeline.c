@@ -68,6 +68,16 @@ static td_status bubble_of(td__plan *p, const double *cost, const td__plan_link 
     return TD_OK;
 }
 
+static void print_bubble(double modelled, double even, double formula, bool shared)
+{
+    printf("  bubble: %.1f %% of the time expected by the stages' work and %s, %.1f %% if all "
+           "phases take the same",
+           100 * modelled, td__check_link_text(shared), 100 * even);
+    if (formula > 0)
+        printf("; GPipe's formula (p-1)/(m+p-1) says %.1f %%", 100 * formula);
+    putchar('\n');
+}
+
 static td_status print_all(td__plan *p, const double *cost, double formula, bool shared, bool whole,
                            const char *file)
 {
@@ -77,12 +87,8 @@ static td_status print_all(td__plan *p, const double *cost, double formula, bool
     const td__plan_link *link = td__check_link(shared);
     TD_TRY(bubble_of(p, NULL, &(td__plan_link){0}, &even));
     TD_TRY(bubble_of(p, cost, link, &modelled));
-    printf("  bubble: %.1f %% of the time expected by the stages' work and %s, %.1f %% if all "
-           "phases take the same",
-           100 * modelled, td__check_link_text(shared), 100 * even);
-    if (formula > 0)
-        printf("; GPipe's formula (p-1)/(m+p-1) says %.1f %%", 100 * formula);
-    putchar('\n');
+    if (td__plan_roles(p) > 1) /* one stage waits for no other */
+        print_bubble(modelled, even, formula, shared);
     TD_TRY(td__plan_digest(p, hex));
     printf("  plan sha256:%s, without deadlock\n", hex);
     TD_TRY(td__plan_time(p, link, &times));

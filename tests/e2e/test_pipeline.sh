@@ -354,6 +354,8 @@ has 'use -n 2'
 run 2 "$tandem" train mlp.yaml -q -n 3 --parallel data=2
 has 'data=2 needs 2 ranks, and there are 3: use -n 2'
 run 2 "$tandem" check mlp.yaml -q -n 3 --parallel data=2
+run 2 "$tandem" check mlp.yaml -q -n 1 --parallel data=2
+has 'data=2 needs 2 ranks, and there are 1: use -n 2'
 run 2 "$tandem" train mlp.yaml -q --parallel data=2
 has 'use -n 2'
 run 2 "$tandem" check mlp.yaml -n 2 --parallel pipeline=2 --plan=none/plan.json
