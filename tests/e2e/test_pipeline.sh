@@ -61,6 +61,46 @@ for job in mlp cnn gpt; do
     cell $job 3 3 zb-h1 shm
     cell $job 2 2 zb-v shm
 done
+# Up to eight ranks in up to eight stages, of up to sixteen chunks, which needs deeper models; and
+# memory that the host cannot touch, with every schedule.
+if [ -n "${TD_TEST_FULL:-}" ]; then
+    others=$want
+    cat >deepmlp.yaml <<'JOB'
+name: deepmlp
+model:
+  - flatten
+  - repeat: {times: 16, layers: [{linear: 24, act: relu}]}
+  - linear
+data: {source: digits, count: 128, split: {valid: 0}}
+train: {batch: 32, steps: 3, micro_batches: 8, optimizer: {name: adamw, lr: 0.002}}
+JOB
+    cat >deepcnn.yaml <<'JOB'
+name: deepcnn
+model:
+  - repeat: {times: 8, layers: [{conv2d: 4, kernel: 3, act: relu, padding: same}, batch_norm]}
+  - flatten
+  - linear
+data: {source: digits, count: 60, split: {valid: 0.1}}
+train: {batch: 24, steps: 3, micro_batches: 6, clip: 1, optimizer: lamb}
+JOB
+    sed 's/name: gpt$/name: deepgpt/; s/layers: 3/layers: 8/; s/steps: 6/steps: 3/' \
+        gpt.yaml >deepgpt.yaml
+    for job in deepmlp deepcnn deepgpt; do
+        run 0 "$tandem" train $job.yaml -q
+        want=$(digest)
+        for schedule in 1f1b gpipe interleaved zb-h1 zb-v dualpipe-v; do
+            for transport in shm tcp; do
+                cell $job 4 4 $schedule $transport
+                cell $job 8 4 $schedule $transport # data=2
+                cell $job 8 8 $schedule $transport
+            done
+            run 0 "$tandem" train $job.yaml -q -n 2 --parallel pipeline=2 \
+                --set train.backend=far --set parallel.schedule=$schedule
+            same "$job on device far, $schedule"
+        done
+    done
+    want=$others
+fi
 # Several chunks on each of three and four stages, with fewer micro-batches than stages and more.
 cat >deep.yaml <<'JOB'
 name: deep
