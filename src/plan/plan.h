@@ -9,9 +9,9 @@
  * Lanes     The operations of a role lie in lanes. Those of a lane are carried out one after the
  *           other, lanes side by side; `after` names operations of other lanes to wait for.
  * Matching  The k-th send of a role to another meets the k-th receive there from it, in the same
- *           direction (up: forward, to later chunks; down: backward; ahead: neither). A send may wait for its
- *           receive. The k-th collective along the plan's axis, or of all ranks, is one call of all
- *           roles. */
+ *           direction (up: forward, to later chunks; down: backward; ahead: neither). A send may
+ *           wait for its receive. The k-th collective along the plan's axis, or of all ranks, is
+ *           one call of all roles. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PLAN_PLAN_H
 #define TD_PLAN_PLAN_H

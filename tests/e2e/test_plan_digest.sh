@@ -110,8 +110,8 @@ one_copy all 3 --parallel pipeline=3 --set parallel.schedule=zb-v
 one_copy all 4 --parallel tensor=2,pipeline=2
 one_copy none "${pipeline[@]}" "${tcp[@]}"
 
-# All lists of a run are compared: of replicas with fewer micro-batches, and of steps that the end of
-# an epoch cuts short.
+# All lists of a run are compared: of replicas with fewer micro-batches, and of steps that the end
+# of an epoch cuts short.
 compared() {
     TANDEM_LOG=train=debug run 0 "$tandem" train job.yaml -q -n "${@:2}" --run-dir lists
     rm -rf lists

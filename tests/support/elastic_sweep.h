@@ -1,5 +1,5 @@
-/* elastic_sweep.h -- elastic ranks that have parts of a model, in any arrangement, of which some die
- * at every communication call, or which grow and shrink: what tests of stages and of pieces of
+/* elastic_sweep.h -- elastic ranks that have parts of a model, in any arrangement, of which some
+ * die at every communication call, or which grow and shrink: what tests of stages and of pieces of
  * layers share. Every run ends with the weights of a quiet one on one rank, which make_quiet() has
  * made, and without the disk: no line says that the run goes back. */
 /* SPDX-License-Identifier: Apache-2.0 */
