@@ -45,7 +45,7 @@ static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool d
     end.ring = ring;
     td_status st = td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end,
                                              p->costs, &n->plan, &n->slots);
-    td__ring_free(ring, td_comm_size(p->base.x.comm));
+    td__ring_free(ring, p->shape.stages); /* of one rank each */
     n->direct = end.direct;
     return st;
 }
@@ -86,6 +86,15 @@ static void mark_counts(const td__pipeline_rule *p, bool *count)
         }
 }
 
+td_status td__pipeline_agree_through(td__pipeline_rule *p, const td__pipeline_planned *n,
+                                     int batches)
+{
+    if (p->agreed[batches])
+        return TD_OK;
+    p->agreed[batches] = true;
+    return td__pipeline_agree(p->base.x.comm, &p->mesh, n->plan);
+}
+
 td_status td__pipeline_agree_on_lists(td__pipeline_rule *p, int usual)
 {
     const td__step_opts *o = &p->base.x.step;
@@ -108,7 +117,8 @@ td_status td__pipeline_agree_on_lists(td__pipeline_rule *p, int usual)
     td__free(count);
     if (st || p->schedule->delay)
         return st;
-    return td__pipeline_plan_through(p, o->micro_batches, o->accumulate, &n);
+    TD_TRY(td__pipeline_plan_through(p, o->micro_batches, o->accumulate, &n));
+    return n ? td__pipeline_agree_through(p, n, o->accumulate) : TD_OK;
 }
 
 /* What is no value of a micro-batch: the executor walks the plan for those. */

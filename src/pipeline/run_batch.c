@@ -22,9 +22,6 @@ td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
     for (int c = 0; c < p->chunks; c++)
         if (all->slots[c] > one->slots[c])
             return TD_OK;
-    if (!p->agreed[batches]) /* of a full step when the rule is made; of a shorter one now */
-        TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, all->plan));
-    p->agreed[batches] = true;
     *out = all;
     return TD_OK;
 }
@@ -85,6 +82,8 @@ td_status td__pipeline_run_batch(void *user, const td__batch *batch, int number,
     if (number == 0 || o->size > 1)
         TD_TRY(td__pipeline_plan_through(p, own.end - own.begin, td__step_batches(p->base.engine),
                                          &p->through));
+    if (p->through) /* that of a full step is compared when the rule is made */
+        TD_TRY(td__pipeline_agree_through(p, p->through, td__step_batches(p->base.engine)));
     p->ran = p->through ? p->through->micro_batches : own.end - own.begin;
     td_status st = p->through ? run_through(p, &b) : run_alone(p, &b);
     double wait;

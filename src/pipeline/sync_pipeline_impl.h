@@ -85,8 +85,10 @@ TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_bat
 /* Ranks compare the lists of all numbers of micro-batches that a replica may have of a batch, but
  * `usual`, which they have compared, and of a full step. Collective over the world. */
 TD_NODISCARD td_status td__pipeline_agree_on_lists(td__pipeline_rule *p, int usual);
-/* One list for all of a step's batches of `each` micro-batches; NULL: each has one of its own.
- * Collective over the world where so many batches have not been asked for before. */
+/* They compare the one list of so many batches, unless they have. Collective over the world. */
+TD_NODISCARD td_status td__pipeline_agree_through(td__pipeline_rule *p,
+                                                  const td__pipeline_planned *n, int batches);
+/* One list for all of a step's batches of `each` micro-batches; NULL: each has one of its own. */
 TD_NODISCARD td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
                                                  const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);
