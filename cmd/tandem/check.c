@@ -229,15 +229,16 @@ static td_status check(td__session *s, const td__args *a, int ranks)
         st = td__session_data(s);
     }
     if (!st)
-        td__session_warn_model(s->job);
+        td__session_warn_model(s, ranks);
     s->opts.blank = s->opts.untrained = true;
     if (!st)
         st = td__session_trainer(s);
     const td__rank_mesh *mesh = &s->opts.sync.mesh;
     bool arranged = mesh->size[TD_AXIS_TENSOR] > 1 || mesh->size[TD_AXIS_DATA] > 1;
     if (!st && arranged && td__args_has(a, "ranks"))
-        st = td__train_check(
-            &s->opts, &(td__sync_world){.ranks = ranks, .elastic = td__args_has(a, "elastic")});
+        st = td__train_check(&s->opts, &(td__sync_world){.ranks = ranks,
+                                                         .elastic = td__args_has(a, "elastic"),
+                                                         .starts = true});
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
         st = td__check_cut(s, ranks, td__args_has(a, "elastic"));
