@@ -154,7 +154,7 @@ static td_status bring_artifacts(const char *from, const char *list, const char 
     td_status st = TD_OK;
 
     snprintf(temporary, sizeof temporary, "%.4200s.brought", list);
-    TD_TRY(td__file_map_copy(&m, list));
+    TD_TRY(td__file_map_copy(&m, list, TD__ARTIFACT_LIST_BYTES));
     for (size_t at = 0;
          !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
         int fd = td__file_open_below(from, line.name, O_RDONLY, 0);
