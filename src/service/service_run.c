@@ -332,6 +332,18 @@ static td_status add_server(td__service *s, const td__job_record *r, const char 
     return TD_OK;
 }
 
+bool td__service_sees_data(const td__service *s, const td__tracker_ops *ops)
+{
+    char there[TD__JOB_PATH] = "", http[TD_ADDRESS_BYTES + 16];
+
+    if (ops->place)
+        ops->place(s->config, "job", there, sizeof there);
+    if (!*there)
+        return ops->sees_data || ops->shares_dir;
+    /* Otherwise hosts see the service's directory. */
+    return !td__service_http(s, ops->name, http) && !*s->config->checkpoints_url;
+}
+
 /* The place of the job and all that it needs to know, which is the same at every start and adoption
  * of an attempt. */
 static td_status prepare(td__service *s, td__active *a, const char *dir, char there[TD__JOB_PATH],
@@ -373,7 +385,7 @@ static td_status prepare(td__service *s, td__active *a, const char *dir, char th
     td__job_env(s->config, a->r, grpc, there, p.checkpoints, c->tandem, env);
     if (reached && !p.local)
         TD_TRY(add_server(s, a->r, http, data, env));
-    if (*data && (ops->sees_data || (!strcmp(ops->name, "slurm") && !*s->config->slurm_dir)))
+    if (*data && (ops->sees_data || shares_dir))
         td__texts_add(env, "TRAINING_DATA_DIR=%s", data);
     if (td__framework_meets(a->r->spec->framework) && !c->own_ranks)
         TD_TRY(add_secret(s, a->r, env));
