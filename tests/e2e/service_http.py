@@ -84,7 +84,6 @@ def jobs(s):
         spelt = s.post("/v1/jobs", {"metadata": told}, 201)["id"]
         spec = s.get(f"/v1/jobs/{spelt}")["spec"]
         assert (spec["dataset_id"], spec["train_data_version_hash"]) == ("77", "hashAg=="), spec
-        assert spec["output_model_name"] == "spelt", spec
         s.ended(spelt, "failed")  # there is no such data set
         s.call("DELETE", f"/v1/jobs/{spelt}")
         s.post("/v1/jobs?strict=true", {"metadata": {"algorithm": "a", data: "1"}}, 400)
