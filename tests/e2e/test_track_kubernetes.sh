@@ -7,6 +7,7 @@
 kind=kubernetes
 also='image: small'
 stopped=143 killed=143 # a pod that is deleted takes its status with it
+host=node # its name
 need_command python3
 need_command curl
 [ -n "${TD_KUBE_API_UP:-}" ] || skip "TD_KUBE_API_UP names no script that starts an API server"
