@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker of TensorFlow: a linear regression by MultiWorkerMirroredStrategy, which finds the others
-by TF_CONFIG."""
+"""A worker of TensorFlow: a linear regression by MultiWorkerMirroredStrategy, which finds the
+others by TF_CONFIG."""
 import json
 import os
 

@@ -25,7 +25,7 @@ int getaddrinfo(const char *restrict node, const char *restrict service,
     if (unknown && unknown-- > 0)
         return answer;
     at = (struct sockaddr_in){.sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)atoi(service)),
+                              .sin_port = htons((uint16_t)strtol(service, NULL, 10)),
                               .sin_addr = {htonl(INADDR_LOOPBACK)}};
     found = (struct addrinfo){.ai_family = AF_INET,
                               .ai_socktype = hints->ai_socktype,

@@ -217,8 +217,8 @@ static td_status meet(attendance *t, const char *framework, const char *program,
     return td__foreign_member_create(framework, job, td__agent_http(), signals, &t->meeting);
 }
 
-/* A process in the program's group, which kills the group when we are gone: SIGKILL leaves us no time
- * to do so, and the death of its parent reaches the program's first process only. */
+/* A process in the program's group, which kills the group when we are gone: SIGKILL leaves us no
+ * time to do so, and the death of its parent reaches the program's first process only. */
 static void guard(attendance *t, pid_t program)
 {
     int ends[2];
