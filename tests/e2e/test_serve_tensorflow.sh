@@ -3,7 +3,8 @@
 # Test labels: slow
 # Two workers of TensorFlow's MultiWorkerMirroredStrategy in a group of a service, with the
 # TF_CONFIG that it gives them: they train together, and have the same weights.
-# TD_TENSORFLOW_PYTHON is a Python with TensorFlow; else one is made on first use in BUILD/venv-tensorflow, where pip can.
+# TD_TENSORFLOW_PYTHON is a Python with TensorFlow; else one is made on first use in
+# BUILD/venv-tensorflow, where pip can.
 . "$(dirname "$0")/lib.sh"
 . "$source/tests/e2e/serve.sh"
 skip() { echo "test_serve_tensorflow: $*: skipped"; exit 77; }

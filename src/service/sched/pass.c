@@ -5,7 +5,8 @@
 #include "service/sched/sched_impl.h"
 
 /* How many kinds of jobs of one user that cannot start are looked at in one pass. What else the
- * user has waits, which costs them some backfill and keeps a pass short; others do not wait for it. */
+ * user has waits, which costs them some backfill and keeps a pass short; others do not wait for
+ * it. */
 enum { MOST_KINDS = 64 };
 
 static void subtract(td__resources *r, td__resources need)
