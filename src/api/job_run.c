@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "ps/server_order.h"
 #include "run/run_lock.h"
 #include "tandem/coll.h"
 
@@ -133,11 +134,35 @@ static td_status write_job(td__job_run *r)
     return st;
 }
 
+/* An order for another number of servers (ps/server_order.h) holds until the job, with which the
+ * run is resumed, says another number itself. */
+static td_status drop_order(const td__job_run *r)
+{
+    char path[TD__PATH], folder[TD__PATH];
+    td__job *old;
+
+    TD_TRY(td__run_dir_path(r->dir, "job.yaml", path));
+    TD_TRY(td__run_dir_path(r->dir, "checkpoints", folder));
+    int ordered = td__server_order_read(folder);
+    if (!ordered || td__job_load(path, NULL, 0, &old))
+        return TD_OK;
+    int was = td__job_train(old)->sync.servers, is = td__job_train(r->session.job)->sync.servers;
+    td__job_destroy(old);
+    if (was == is)
+        return TD_OK;
+    if (is != ordered)
+        TD_LOG(INFO, TRAIN, "%s: %d servers, and not %d as ordered before (tandem scale)", r->dir,
+               is, ordered);
+    return td__server_order_restore(folder, 0);
+}
+
 /* The run goes on: before this, nothing in its directory changes. */
 static td_status accept_run(td__job_run *r)
 {
+    TD_TRY(drop_order(r));
     td__run_dir_sweep(r->dir);
     td__run_dir_failed(r->dir, NULL);
+    TD_TRY(td__run_past_warn(r->session.job, r->dir));
     return write_job(r); /* it may be longer now */
 }
 
@@ -356,7 +381,7 @@ static td_status find_elastic(td__job_run *r)
     TD_TRY(td__run_dir_create(dir, NULL, r->dir));
     TD_TRY(lock_run(r, LOCK_MS));
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
-    return stat(job, &info) != 0 ? write_job(r) : TD_OK;
+    return stat(job, &info) != 0 ? write_job(r) : drop_order(r);
 }
 
 /* Any process may lead. */
@@ -441,7 +466,8 @@ static bool was_under_way(const td__job_run *r, const char *dir)
                                            a.st_dev == b.st_dev && a.st_ino == b.st_ino);
     if (td__run_dir_path(dir, "job.yaml", path) || td__job_load(path, NULL, 0, &old))
         return true; /* find_run says what is wrong */
-    bool other = td__job_differs(old, r->session.job, what, sizeof what);
+    bool other = td__job_differs(old, r->session.job, what, sizeof what) ||
+                 td__job_ends_elsewhere(old, r->session.job, what, sizeof what);
     td__job_destroy(old);
     return !other;
 }
