@@ -110,7 +110,8 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 /* Of the job as it is, also where it was arranged by --parallel auto. */
 static td_status print_plan(const td__session *s, int ranks, const td__args *a)
 {
-    td__memory_case c = case_of(s, ranks, td__args_has(a, "elastic"));
+    bool elastic = td__args_has(a, "elastic");
+    td__memory_case c = case_of(s, ranks + s->opts.sync.servers, elastic); /* besides workers */
     c.sync = &s->opts.sync;
     return td__check_plan(s, &c, td__args_value(a, "plan"));
 }
