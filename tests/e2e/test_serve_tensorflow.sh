@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Test labels: slow
+# Test labels: slow full
 # Two workers of TensorFlow's MultiWorkerMirroredStrategy in a group of a service, with the
 # TF_CONFIG that it gives them: they train together, and have the same weights.
-# TD_TENSORFLOW_PYTHON is a Python with TensorFlow; else one is made on first use in
-# BUILD/venv-tensorflow, where pip can.
+# TD_TENSORFLOW_PYTHON is a Python with TensorFlow; else make test-full makes one on first use in
+# BUILD/venv-tensorflow, where pip can: it takes minutes.
 . "$(dirname "$0")/lib.sh"
 . "$source/tests/e2e/serve.sh"
 skip() { echo "test_serve_tensorflow: $*: skipped"; exit 77; }
@@ -19,6 +19,8 @@ if [ -z "${TD_TENSORFLOW_PYTHON:-}" ]; then
     grep -q microhttpd "$build/tandem.libraries" || skip "a build with a sanitizer"
     exec 9>"$venv.lock"
     flock 9 # who comes second waits for what the first one makes
+    [ -e "$venv/ready" ] || [ -n "${TD_TEST_FULL:-}" ] ||
+        skip "TD_TENSORFLOW_PYTHON names no Python with TensorFlow"
     [ -e "$venv/ready" ] || make_venv >out 2>&1 ||
         skip "TensorFlow cannot be installed: $(tail -n 1 out)"
     exec 9>&-
