@@ -59,6 +59,7 @@ typedef struct td__comm_parts {
     const int *host_of;             /* (size), copied; NULL: one host */
     double gamma; /* seconds per byte reduced; 0: measured, which is collective over mesh */
     const char *transport; /* NULL: the name of mesh */
+    bool tls;              /* what leaves a host is encrypted */
     td__comm_hooks hooks;
 } td__comm_parts;
 
@@ -150,6 +151,8 @@ struct td_comm {
     td__coll_ctx ctx;
     td__comm_hooks hooks;
     char name[48], transport[16];
+    char engine[8]; /* asked for; "" */
+    bool tls;
     char algo[256]; /* of calls that name none: "ring" or "allreduce=ring,broadcast=chain"; "" */
     uint32_t timeout_ms, stall_ms;
     int *host_of;            /* (size) or NULL */

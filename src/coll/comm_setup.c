@@ -159,6 +159,7 @@ static td_status make_parts(td__world_link *l, const member_link *of, const int 
         m->ranks[i] = of ? of->ranks[ranks[i]] : i;
     *out = (td__comm_parts){.rank = me,
                             .size = n,
+                            .tls = l->w.tls,
                             .hooks = {.user = m,
                                       .tell = tell,
                                       .settle = settle,

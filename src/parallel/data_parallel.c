@@ -55,7 +55,7 @@ static td_status map_slots(td__dp *d, td_device *device, size_t nbytes)
     d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
     if (!d->slots_of)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
-    if (!td__device_host_reads(device) && !td__nccl_asked())
+    if (!td__device_host_reads(device) && !td__nccl_asked(d->comm))
         TD_TRY(td__peers_open(d->comm, device, nbytes, "gradients", &d->peers));
     if (!td__device_host_reads(device) && !d->peers)
         TD_TRY(open_nccl(d, device, nbytes));

@@ -62,9 +62,22 @@ same "TANDEM_ENGINE=native"
 said NCCL && fail "NCCL is asked for with TANDEM_ENGINE=native"
 EMULATED_GPUS=1 TANDEM_ENGINE=nccl "$tandem" train "$job" --run-dir never -n 2 "${common[@]}" \
     --set train.steps=4 >out 2>&1 && fail "two ranks have NCCL on one GPU"
-has 'TANDEM_ENGINE is nccl, but NCCL is not for these ranks: ranks 0 and 1 share a GPU'
+has 'the engine is nccl, but NCCL is not for these ranks: ranks 0 and 1 share a GPU'
 run 2 env TANDEM_ENGINE=nckl "$tandem" train "$job" --run-dir never -n 2 "${common[@]}"
 has 'unknown engine "nckl"; known: native, mpi, nccl'
+
+# NCCL does not encrypt.
+over_tls() { # STATUS TANDEM_ENGINE=...
+    rm -rf run-tls
+    run "$1" env "${@:2}" "$tandem" launch -n 2 --tls -- "$tandem" train "$job" --run-dir run-tls \
+        --set train.steps=4 --set train.micro_batches=8 "${tcp[@]}" "${common[@]}"
+}
+over_tls 0
+same "two ranks over TLS"
+not_used 'the job is encrypted (--tls), and what NCCL sends is not'
+said 'go through NCCL' && fail "gradients of an encrypted job go through NCCL"
+over_tls 1 TANDEM_ENGINE=nccl
+has 'the engine is nccl, but NCCL is not for these ranks: the job is encrypted (--tls)'
 
 # A rank that dies: elastic ranks take a GPU each, too.
 train -n 2 "${tcp[@]}" --elastic --faults 'kill rank=1 at=step:2'

@@ -194,24 +194,24 @@ td_stream *td__nccl_stream(const td__nccl *n)
 /* What a rank tells the others: bytes, without holes. */
 typedef struct card {
     unsigned char processor[16], version[4];
-    unsigned char gpu, wish; /* wish: NEVER, MAY, MUST */
+    unsigned char gpu, wish, tls; /* wish: NEVER, MAY, MUST */
 } card;
 enum { NEVER, MAY, MUST };
-_Static_assert(sizeof(card) == 22, "no holes: it is sent");
+_Static_assert(sizeof(card) == 23, "no holes: it is sent");
 
-bool td__nccl_asked(void)
+bool td__nccl_asked(const td_comm *comm)
 {
-    const char *engine = td__env_get(TD_ENV_ENGINE);
-    return engine && strcmp(engine, "nccl") == 0;
+    return strcmp(td__comm_engine(comm), "nccl") == 0;
 }
 
-static void fill(card *c, td_device *device, const td__nccl_api **api)
+static void fill(card *c, const td_comm *comm, td_device *device, const td__nccl_api **api)
 {
     int version = 0;
-    *c = (card){.wish = td__nccl_asked() ? MUST : td__env_get(TD_ENV_ENGINE) ? NEVER : MAY};
+    *c = (card){.wish = td__nccl_asked(comm) ? MUST : *td__comm_engine(comm) ? NEVER : MAY,
+                .tls = td__comm_tls(comm)};
     c->gpu =
         td__stream_native(td__device_stream(device)) && !td__device_processor(device, c->processor);
-    if (c->gpu && c->wish != NEVER && !td__nccl_load(api))
+    if (c->gpu && c->wish != NEVER && !c->tls && !td__nccl_load(api))
         version = (*api)->version;
     memcpy(c->version, &version, sizeof version);
 }
@@ -225,7 +225,9 @@ static void judge(const card *all, int n, char *why, size_t room)
         if (!all[r].gpu)
             snprintf(why, room, "rank %d has no GPU", r);
         else if (all[r].wish == NEVER)
-            snprintf(why, room, "rank %d has another engine in TANDEM_ENGINE", r);
+            snprintf(why, room, "rank %d has another engine", r);
+        else if (all[r].tls)
+            snprintf(why, room, "the job is encrypted (--tls), and what NCCL sends is not");
         else if (!memcmp(all[r].version, NONE, sizeof NONE))
             snprintf(why, room, "rank %d has no libnccl.so.2 that can be used", r);
         else if (memcmp(all[r].version, all[0].version, sizeof NONE) != 0)
@@ -293,7 +295,7 @@ td_status td__nccl_open(td_comm *comm, td_device *device, const char *what, td__
     *out = NULL;
     if (!all)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", size);
-    fill(&own, device, &api);
+    fill(&own, comm, device, &api);
     td_status st = td_all_gather(comm, &own, all, sizeof own, TD_U8, NULL);
     judge(all, size, why, sizeof why);
     for (int r = 0; r < size; r++) {
@@ -306,8 +308,7 @@ td_status td__nccl_open(td_comm *comm, td_device *device, const char *what, td__
     if (st)
         return st;
     if (!*out && must)
-        return TD_FAIL(TD_ENOTSUP, "TANDEM_ENGINE is nccl, but NCCL is not for these ranks: %s",
-                       why);
+        return TD_FAIL(TD_ENOTSUP, "the engine is nccl, but NCCL is not for these ranks: %s", why);
     if (td_comm_rank(comm) == 0 && *out)
         TD_LOG(INFO, COLL, "%s of %d GPUs go through NCCL %d.%d.%d", what, size,
                api->version / 10000, api->version / 100 % 100, api->version % 100);
