@@ -15,6 +15,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "coll/members.h"
+#include "graph/backend_auto.h"
 #include "run/run_lock.h"
 #include "tandem/coll.h"
 
@@ -359,6 +361,12 @@ static td_status find_elastic(td__job_run *r)
     return stat(job, &info) != 0 ? write_job(r) : TD_OK;
 }
 
+static bool late(const td__job_run *r)
+{
+    const td__session *s = &r->session;
+    return r->o.late && s->members->ops->await_seat && td__backend_traits(s->opts.backend).gpus;
+}
+
 /* Any process may lead. */
 static td_status prepare_elastic(td__job_run *r)
 {
@@ -373,7 +381,32 @@ static td_status prepare_elastic(td__job_run *r)
         r->lead.first_weights = first_weights;
     s->opts.lead = &r->lead;
     s->opts.test = true;
-    return td__session_trainer(s);
+    return late(r) ? TD_OK : td__session_trainer(s);
+}
+
+/* A process that waits beside a full world opens no GPU: it takes that of the one that it comes
+ * for. */
+static td_status make_elastic(td__job_run *r, const atomic_int *stop)
+{
+    enum { AGAIN_MS = 200 };
+    td__session *s = &r->session;
+    td__members *m = s->members;
+    bool leaves = false;
+    int seat = 0;
+    for (;;) {
+        m->ops->heartbeat(m, &(td__heartbeat){.phase = TD_PHASE_COMM, .what = "a generation"});
+        td_status st = m->ops->await_seat(m, td__deadline_in_ms(AGAIN_MS), &seat);
+        s->opts.seat = 1 + seat;
+        if (!st)
+            return td__session_trainer(s);
+        if (st == TD_EABORTED && leaves)
+            r->result.end = TD_TRAIN_INTERRUPTED;
+        if (st != TD_ETIMEDOUT)
+            return st == TD_EABORTED && leaves ? TD_OK : st;
+        if (stop && atomic_load(stop) && !leaves)
+            m->ops->drain(m);
+        leaves = leaves || (stop && atomic_load(stop));
+    }
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
@@ -539,6 +572,10 @@ td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
 
     if (m && m->fixed && td__job_run_leads(r) && !r->o.no_dir)
         m->ops->run_dir(m, r->dir);
+    if (!r->session.trainer)
+        TD_TRY(make_elastic(r, stop));
+    if (!r->session.trainer) /* asked to leave before it had a place */
+        return TD_OK;
     return td__trainer_run(r->session.trainer, stop, &r->result);
 }
 

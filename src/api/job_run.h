@@ -41,6 +41,7 @@ typedef struct td__job_run_opts {
     bool no_dir;            /* nothing is written at all */
     bool reopen;            /* resume: make a trainer of a finished run too, at its end */
     bool profile;
+    bool late;    /* on GPUs elastic ranks have no trainer before td__job_run_train */
     bool uploads; /* the watcher carries out checkpoint.upload */
     td__job_run_hooks hooks;
 } td__job_run_opts;
