@@ -262,13 +262,8 @@ void *const *td__comm_shared(const td_comm *c, const void *p)
 static td_status share(td_comm *c, td__mesh *m, size_t nbytes, td__deadline until, void **base,
                        uint64_t *id)
 {
-    int n = 0;
-
     td__comm_reenter(c, td__clock_coarse_ns());
-    for (int r = 0; r < m->size; r++)
-        if (r != m->rank)
-            c->xfers[n++] = (td__xfer){.peer = r};
-    td__comm_waiting(c, m, c->xfers, n);
+    td__comm_waiting_all(c, m);
     td_status st = m->ops->share(m, nbytes, until, base, id);
     td__comm_leave(c, td__clock_coarse_ns());
     return st;

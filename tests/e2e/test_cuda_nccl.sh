@@ -65,6 +65,26 @@ EMULATED_GPUS=1 TANDEM_ENGINE=nccl "$tandem" train "$job" --run-dir never -n 2 "
 has 'the engine is nccl, but NCCL is not for these ranks: ranks 0 and 1 share a GPU'
 run 2 env TANDEM_ENGINE=nckl "$tandem" train "$job" --run-dir never -n 2 "${common[@]}"
 has 'unknown engine "nckl"; known: native, mpi, nccl'
+# What asks for NCCL is told where nothing uses it.
+asked_in_vain() { # WHAT ARGS...
+    rm -rf never
+    TANDEM_ENGINE=nccl "$tandem" train "$job" --run-dir never "${common[@]}" --set train.steps=4 \
+        --set train.micro_batches=8 "${@:2}" >out 2>&1 && fail "$1 uses NCCL"
+    has "the engine is nccl, but with sync rule $1 nothing goes through NCCL"
+}
+asked_in_vain 'exact-shm on device host' -n 2 --set train.backend=cpu
+asked_in_vain 'exact-buckets on device host' -n 2 --set train.backend=cpu "${tcp[@]}"
+asked_in_vain '[a-z0-9-]* on device cuda' -n 2 --set parallel.zero=1
+asked_in_vain '[a-z0-9-]* on device cuda' -n 2 --set parallel.pipeline=2
+EMULATED_GPUS=4 TANDEM_ENGINE=nccl train -n 4 --set parallel.pipeline=2
+same "two stages, two replicas in shared memory"
+by_nccl 2
+cat >one.sh <<'EOF'
+[ "$TANDEM_RANK" = 1 ] && export TANDEM_ENGINE=nccl
+exec "$@"
+EOF
+run 2 "$tandem" launch -n 2 -- bash one.sh "$tandem" train "$job" --run-dir never "${common[@]}"
+has 'engine nccl.*: give all ranks the same'
 
 # NCCL does not encrypt.
 over_tls() { # STATUS TANDEM_ENGINE=...
@@ -90,6 +110,14 @@ by_nccl 2
 "$tandem" train "$job" --run-dir never-ends -n 2 "${tcp[@]}" "${common[@]}" --set train.steps=4 \
     --faults 'kill rank=1 at=step:2' >out 2>&1 && fail "a run without rank 1 succeeds"
 has 'tandem train: .*rank 1 .*died'
+said 'remote process exited' && fail "NCCL's words hide who died"
+
+# A rank that is stopped is named while the others wait, and when they give up.
+"$tandem" train "$job" --run-dir nor-this -n 2 "${tcp[@]}" "${common[@]}" --set train.steps=4 \
+    --set parallel.timeout=8 --faults 'stop rank=1 at=step:2' >out 2>&1 &&
+    fail "a run without rank 1 succeeds"
+has 'stall: .*all_[a-z_]* #[0-9]* ([0-9]* u8, nccl).* has waited .* for rank 1 (host .*): stopped'
+has 'NCCL: rank 0: all-[a-z-]*: rank 1 did not come in time'
 
 # Bits that do not matter: NCCL adds up.
 job=$source/examples/tabular.yaml
