@@ -50,6 +50,15 @@ TANDEM_ENGINE=nccl train -n 2
 same "two GPUs that reach each other, but NCCL was asked for"
 by_nccl 2
 
+# Of others' gradients a GPU holds what it adds up, however many ranks there are.
+peak() { grep -o '"device_peak": [0-9]*' run/metrics.jsonl | tail -n 1 | grep -o '[0-9]*$'; }
+EMULATED_APART=1 train -n 2
+of_two=$(peak)
+EMULATED_GPUS=4 EMULATED_APART=1 train -n 4
+same "four GPUs of a host that do not reach each other"
+by_nccl 4
+[ "$(peak)" -le "$of_two" ] || fail "a GPU of 4 ranks has $(peak) bytes in use, of 2 ranks $of_two"
+
 # Where it cannot be, or is not wanted.
 train -n 3 "${tcp[@]}"
 same "three ranks on two GPUs"
