@@ -41,10 +41,8 @@ static void tell_generation(td__worker *k, const td__ms_content *c, int rank, ui
 {
     if (k->out_of < k->told && !k->late_ns) /* it has yet to notice that that one is over */
         k->late_ns = now;
-    td__ctl_generation g = {.number = c->generation,
-                            .rank = rank,
-                            .size = (int32_t)c->n_members,
-                            .seat = k->seat - 1};
+    td__ctl_generation g = {
+        .number = c->generation, .rank = rank, .size = (int32_t)c->n_members, .seat = k->seat - 1};
     memcpy(g.store, c->store, sizeof g.store);
     memcpy(g.why, c->why, sizeof g.why);
     td__link_send(&k->link, TD_CTL_GENERATION, &g, sizeof g);

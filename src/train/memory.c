@@ -305,8 +305,8 @@ static td_status sum_up(estimate *e)
 #undef X
     td__sync_sizes there = sizes_for(e);
     there.own = true;
-    out->device = out->weights + out->grads + out->optimizer + out->activations +
-                  td__sync_exchange(&there);
+    out->device =
+        out->weights + out->grads + out->optimizer + out->activations + td__sync_exchange(&there);
     return e->c->elastic && e->c->ranks > 1 ? add_change(e, states) : TD_OK;
 }
 

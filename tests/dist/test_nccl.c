@@ -238,7 +238,8 @@ static void one_is_late(ranks_ctx *r)
     td_mem m = filled(d, r->rank);
     if (r->rank == 0) {
         RANK_STATUS(r, td__nccl_all_gather(n, m.at, m.at, MANY * sizeof(float) / 2), TD_ETIMEDOUT);
-        RANK_CHECK(r, strstr(td_last_error(), "rank 1 did not come in time"), "%s", td_last_error());
+        RANK_CHECK(r, strstr(td_last_error(), "rank 1 did not come in time"), "%s",
+                   td_last_error());
         RANK_STATUS(r, td__nccl_sum(n, m.at, MANY), TD_EABORTED);
     } else {
         RANK_STATUS(r, td_recv(r->comm, &(char){0}, 1, TD_U8, 0, &patient), TD_ETIMEDOUT);

@@ -8,10 +8,12 @@
 . "$(dirname "$0")/lib.sh"
 
 emulated=$build/tests/libemulated_cuda.so
-if [ ! -e "$emulated" ] || [ ! -e "$build/tests/test_nccl" ] || [ ! -e "$build/bench/bench_gpu" ]; then
-    echo "skipped: this build has no CUDA, no tests, or no benchmarks"
-    exit 77
-fi
+for needed in "$emulated" "$build/tests/test_nccl" "$build/bench/bench_gpu"; do
+    if [ ! -e "$needed" ]; then
+        echo "skipped: this build has no CUDA, no tests, or no benchmarks"
+        exit 77
+    fi
+done
 export TANDEM_CUDA_DRIVER=$emulated TANDEM_CUDA_LIBS=none
 export TANDEM_NCCL=$build/tests/libemulated_nccl.so OUT=$dir/logs
 run 0 "$source/tools/gpu-bundle" "$build" "$dir/bundle"

@@ -37,7 +37,7 @@ struct shared {
     std::atomic<uint32_t> met;
     std::atomic<int> pid[MOST];
     std::atomic<bool> gone[MOST]; /* aborted */
-    mailbox box[MOST][MOST]; /* by sender, receiver */
+    mailbox box[MOST][MOST];      /* by sender, receiver */
 };
 struct unique_id {
     char name[128];

@@ -111,8 +111,7 @@ static td_status finish(td__nccl *n, const char *what, td__deadline until)
     td__event_record(n->stream, &end);
     while ((st = td__event_sync(&end, td__deadline_in_ms(LOOK_MS))) == TD_ETIMEDOUT)
         TD_TRY(look(n, what, until));
-    return st ? failed(n, st, what, td_last_error())
-              : look(n, what, td__deadline_in_ms(LOOK_MS));
+    return st ? failed(n, st, what, td_last_error()) : look(n, what, td__deadline_in_ms(LOOK_MS));
 }
 
 typedef struct under_way {
@@ -136,10 +135,8 @@ static td_status carry(void *user, td__deadline until)
 static td_status call(td__nccl *n, td__coll kind, const char *what, request q)
 {
     bool sums = kind == TD_COLL_ALLREDUCE;
-    td__coll_call as = {.kind = kind,
-                        .count = q.count,
-                        .dtype = sums ? TD_F32 : TD_U8,
-                        .op = TD_REDUCE_SUM};
+    td__coll_call as = {
+        .kind = kind, .count = q.count, .dtype = sums ? TD_F32 : TD_U8, .op = TD_REDUCE_SUM};
     if (!n->nccl)
         return TD_FAIL(TD_EABORTED, "NCCL: rank %d: %s after a failure", n->rank, what);
     q.n = n;
@@ -204,7 +201,8 @@ td_status td__nccl_all_gather(td__nccl *n, const void *in, void *out, size_t nby
 
 td_status td__nccl_sum(td__nccl *n, float *x, size_t count)
 {
-    return call(n, TD_COLL_ALLREDUCE, "all-reduce", (request){.make = sum, .out = x, .count = count});
+    return call(n, TD_COLL_ALLREDUCE, "all-reduce",
+                (request){.make = sum, .out = x, .count = count});
 }
 
 td_stream *td__nccl_stream(const td__nccl *n)
@@ -246,7 +244,9 @@ void td__nccl_hear(td_comm *comm, const td_comm *group)
 static void fill(card *c, const td_comm *comm, td_device *device, const td__nccl_api **api)
 {
     int version = 0;
-    *c = (card){.wish = td__nccl_asked(comm) ? MUST : *td__comm_engine(comm) ? NEVER : MAY,
+    *c = (card){.wish = td__nccl_asked(comm)     ? MUST
+                        : *td__comm_engine(comm) ? NEVER
+                                                 : MAY,
                 .tls = td__comm_tls(comm)};
     c->gpu =
         td__stream_native(td__device_stream(device)) && !td__device_processor(device, c->processor);
