@@ -45,6 +45,9 @@ function(td_add_test name)
   if("e2e" IN_LIST arg_LABELS) # of a script; of a program 77 is a number of failures
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
   endif()
+  if("slow" IN_LIST arg_LABELS) # before the others, or the last of them runs alone
+    set_tests_properties(${name} PROPERTIES COST 10)
+  endif()
   if("full" IN_LIST arg_LABELS)
     list(REMOVE_ITEM arg_LABELS full fast)
     td_add_test(${name}_full LABELS ${arg_LABELS} COMMAND ${arg_COMMAND}

@@ -22,7 +22,7 @@ static int begin_worlds(const td__args *a, td__launch_opts *o)
     if (o->spares)
         return td__usage_error(a, "--spares: programs that do not join as tandem train does are "
                                   "started again in a new world, and have none");
-    o->least = o->min_ranks;
+    o->min_world = o->min_ranks;
     o->size = o->most;
     o->restarts = o->crashes;
     o->min_ranks = o->most = o->crashes = 0;
@@ -37,16 +37,17 @@ static int find_framework(const td__args *a, const char *program, td__launch_opt
     const char *asked = td__args_value(a, "framework");
     char library[64], names[64];
     bool mpi = td__mpi_program(program, library, sizeof library);
+    bool ours = asked && strcmp(asked, "tandem") == 0;
 
-    if (asked && strcmp(asked, "none") != 0) {
+    if (asked && !ours && strcmp(asked, "none") != 0) {
         if (!td__foreign_known(asked))
-            return td__usage_error(a, "--framework: expected %s or none, found '%s'",
+            return td__usage_error(a, "--framework: expected %s, tandem or none, found '%s'",
                                    td__foreign_names(names, sizeof names), asked);
         if (td__foreign_check(asked, o->http))
             return td__usage_error(a, "--framework %s: %s", asked, td_last_error());
         o->framework = asked;
     }
-    if (o->most && (asked || !td__program_joins(program))) {
+    if (o->most && !ours && (asked || !td__program_joins(program))) {
         int rc = begin_worlds(a, o);
         if (rc)
             return rc;
@@ -56,7 +57,7 @@ static int find_framework(const td__args *a, const char *program, td__launch_opt
                     "or hosts come and go, all its ranks are started again in a new world\n",
                     program);
     }
-    if (!mpi || o->framework)
+    if (!mpi || o->framework || ours)
         return 0;
     const char *name = td__mpi_framework(library), *why = "";
     if (asked)
@@ -146,7 +147,7 @@ static const td__flag FLAGS[] = {
     {"log-dir", 0, "DIR", "write rank-N.log there for each rank", "FILE"},
     {"framework", 0, "NAME",
      "whose program it is: mpich, openmpi, horovod, which are served, or none (by its "
-     "libraries); with -n 2:8 its ranks begin anew in each world",
+     "libraries); with -n 2:8 its ranks begin anew in each world, but those of tandem, which join",
      NULL},
     {"roles", 0, "NAME:N,...",
      "roles of the first ranks, such as chief:1,ps:2 for TensorFlow; the others are workers", NULL},
@@ -178,8 +179,8 @@ const td__command td__command_launch = {
         "With -n 2:8 or --elastic a rank that fails is replaced, one that is silent for the lease "
         "is killed, hosts may be lost, and the job continues as long as the minimum number of "
         "ranks is there. Programs take part in this as tandem train does; of others (PyTorch's, "
-        "MPI's, and all with --framework) all ranks are ended and started again in a new world, "
-        "as under torchrun, when one fails or hosts come and go.",
+        "MPI's, and all with --framework but tandem's) all ranks are ended and started again in a "
+        "new world, as under torchrun, when one fails or hosts come and go.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

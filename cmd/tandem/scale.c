@@ -5,35 +5,53 @@
 #include <string.h>
 
 #include "command.h"
+#include "job/job.h"
 #include "launch/control.h"
-#include "parallel/server_order.h"
+#include "ps/server_order.h"
 
 enum { ANSWER_MS = 10000 };
 
-/* Of the ranks, so many are to be parameter servers. */
-static int order_servers(const td__args *a, long servers)
+/* An order for servers, and what was ordered before it. */
+typedef struct order {
+    char dir[4096]; /* of checkpoints */
+    int servers, before;
+} order;
+
+/* Can the run have so many? Whether its model has as many params is found by its first rank. */
+static int check_servers(const td__args *a, long servers)
 {
-    char dir[4096];
-    snprintf(dir, sizeof dir, "%.4000s/checkpoints", td__args_at(a, 0));
-    td_status st = td__server_order_write(dir, (int)servers);
+    char path[4096];
+    td__job *job;
+    snprintf(path, sizeof path, "%.4000s/job.yaml", td__args_at(a, 0));
+    td_status st = td__job_load(path, NULL, 0, &job);
     if (st)
         return td__failure(a, st);
-    printf("%ld of them parameter servers\n", servers);
+    const td__sync_config c = td__job_train(job)->sync; /* its texts go with the job */
+    td__job_destroy(job);
+    if (!c.servers)
+        return td__usage_error(a, "--servers: %s is a run without parameter servers",
+                               td__args_at(a, 0));
+    if (servers > 1 && !c.replicas)
+        return td__usage_error(a,
+                               "--servers: %ld servers of elastic ranks need copies of their "
+                               "shards, and %s was begun without (parallel.replicas)",
+                               servers, td__args_at(a, 0));
     return TD_EXIT_OK;
 }
 
-static int run(const td__args *a)
+/* Before ranks come or go, so that there is no error left when they do. */
+static int give_order(const td__args *a, order *o)
 {
-    char question[64], *end;
+    snprintf(o->dir, sizeof o->dir, "%.4000s/checkpoints", td__args_at(a, 0));
+    o->before = td__server_order_read(o->dir);
+    td_status st = td__server_order_write(o->dir, o->servers);
+    return st ? td__failure(a, st) : TD_EXIT_OK;
+}
+
+static int ask(const td__args *a, long n)
+{
+    char question[64];
     td__text answer = {0};
-    long n = strtol(td__args_at(a, 1), &end, 10), servers;
-    if (*end || n < 1)
-        return td__usage_error(a, "expected a number of ranks, found '%s'", td__args_at(a, 1));
-    if (!td__args_int(a, "servers", 1, TD__MOST_SERVERS, 0, &servers))
-        return TD_EXIT_USAGE;
-    if (servers >= n)
-        return td__usage_error(a, "--servers: %ld servers of %ld ranks leave no rank to train",
-                               servers, n);
     snprintf(question, sizeof question, "scale %ld", n);
     td_status st =
         td__control_ask(td__args_at(a, 0), question, td__deadline_in_ms(ANSWER_MS), &answer);
@@ -44,16 +62,43 @@ static int run(const td__args *a)
         rc = td__usage_error(a, "%s", answer.data + (strncmp(answer.data, "error ", 6) ? 0 : 6));
     else
         puts(answer.data + 3);
-    if (rc == TD_EXIT_OK && servers)
-        rc = order_servers(a, servers);
     td__text_fini(&answer);
+    return rc;
+}
+
+static int run(const td__args *a)
+{
+    char *end;
+    long n = strtol(td__args_at(a, 1), &end, 10), servers;
+    if (*end || n < 1)
+        return td__usage_error(a, "expected a number of ranks, found '%s'", td__args_at(a, 1));
+    if (!td__args_int(a, "servers", 1, TD__MOST_SERVERS, 0, &servers))
+        return TD_EXIT_USAGE;
+    if (servers >= n)
+        return td__usage_error(a, "--servers: %ld servers of %ld ranks leave no rank to train",
+                               servers, n);
+    if (!servers)
+        return ask(a, n);
+    order o = {.servers = (int)servers};
+    int rc = check_servers(a, servers);
+    if (rc == TD_EXIT_OK)
+        rc = give_order(a, &o);
+    if (rc != TD_EXIT_OK)
+        return rc;
+    rc = ask(a, n);
+    if (rc == TD_EXIT_OK)
+        printf("%ld of them parameter servers\n", servers);
+    else if (td__server_order_restore(o.dir, o.before))
+        fprintf(stderr, "tandem scale: %s\n", td_last_error());
     return rc;
 }
 
 static const td__flag FLAGS[] = {{.name = "servers",
                                   .value = "S",
                                   .help = "so many of the ranks are parameter servers, whose "
-                                          "shards move; of a run that has some"},
+                                          "shards move; of a run that has some "
+                                          "and, for more than one, their copies "
+                                          "(parallel.replicas)"},
                                  {.name = NULL}};
 
 static const char *const EXAMPLES[] = {

@@ -108,12 +108,12 @@ static double last_of(const td__column *c)
     return c->n ? c->v[c->n - 1] : (double)NAN;
 }
 
-/* Means over the last steps. */
+/* Means over the last steps; of a run that has ended over all, as its summary and report have. */
 static void look_at_steps(status *s)
 {
     const td__report_data *d = &s->data;
     double seconds = 0, samples = 0;
-    int n = d->seconds.n < LATELY ? d->seconds.n : LATELY;
+    int n = d->end[0] || d->seconds.n < LATELY ? d->seconds.n : LATELY;
     s->step = last_of(&d->step);
     s->loss = last_of(&d->loss);
     s->steps = d->steps > 0 ? d->steps : (double)NAN;
@@ -303,7 +303,7 @@ static void print_job(const status *s)
     if (json_is_true(json_object_get(s->job, "elastic"))) {
         td__print_wrapped(2, "now %.0f ranks (generation %.0f)%s%s; %.0f wanted, %.0f at least",
                           ranks, generation, *why ? ": " : "", why, wanted,
-                          number(s->job, "least"));
+                          number(s->job, "min_ranks"));
         td__print_wrapped(
             2, "%.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected",
             started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);

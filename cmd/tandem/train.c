@@ -419,8 +419,11 @@ static int train(td__training *t)
         td__session_warn_renamed(r->session.job);
     if (!st)
         st = td__job_run_prepare(r);
-    if (r->session.members)
+    if (r->session.members) {
+        if (!st)
+            st = td__training_send_shards(t);
         return st ? td__failure(t->args, st) : run_elastic(t);
+    }
     bool ready = begins(t, st, &rc);
     if (ready)
         st = td__job_run_open(r);

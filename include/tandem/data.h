@@ -97,9 +97,6 @@ typedef struct td_source_opts {
     const char *resize;  /* images, webdataset: "crop" (default), "stretch" or "random" */
     const char *query;   /* sql: a SELECT with an ORDER BY */
     bool keep_images;    /* images, webdataset: stay in memory as they are decoded */
-    /* csv, jsonl, parquet, sql: set by jobs, which cut other parts from the train file and measure
-     * its columns on the rest (data.fit); NULL: they are measured on the whole file. */
-    const struct td__split *split;
 } td_source_opts;
 
 /* The names of all sources, i = 0, 1, ...; NULL after the last. td_source_help says in one line

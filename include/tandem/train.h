@@ -94,7 +94,7 @@ typedef enum td_run_end {
 typedef struct td_run_result {
     td_run_end end;
     uint64_t step, epoch;
-    double seconds, samples_per_second; /* of training, without set-up and validation */
+    double seconds, samples_per_second; /* of its steps alone */
     double train_loss;                  /* of the last step; NaN: there was none */
     double best;                        /* of the watched metric; NaN: there was no validation */
     uint64_t best_step;

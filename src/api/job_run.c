@@ -15,8 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "coll/members.h"
-#include "graph/backend_auto.h"
+#include "ps/server_order.h"
 #include "run/run_lock.h"
 #include "tandem/coll.h"
 
@@ -135,11 +134,35 @@ static td_status write_job(td__job_run *r)
     return st;
 }
 
+/* An order for another number of servers (ps/server_order.h) holds until the job, with which the
+ * run is resumed, says another number itself. */
+static td_status drop_order(const td__job_run *r)
+{
+    char path[TD__PATH], folder[TD__PATH];
+    td__job *old;
+
+    TD_TRY(td__run_dir_path(r->dir, "job.yaml", path));
+    TD_TRY(td__run_dir_path(r->dir, "checkpoints", folder));
+    int ordered = td__server_order_read(folder);
+    if (!ordered || td__job_load(path, NULL, 0, &old))
+        return TD_OK;
+    int was = td__job_train(old)->sync.servers, is = td__job_train(r->session.job)->sync.servers;
+    td__job_destroy(old);
+    if (was == is)
+        return TD_OK;
+    if (is != ordered)
+        TD_LOG(INFO, TRAIN, "%s: %d servers, and not %d as ordered before (tandem scale)", r->dir,
+               is, ordered);
+    return td__server_order_restore(folder, 0);
+}
+
 /* The run goes on: before this, nothing in its directory changes. */
 static td_status accept_run(td__job_run *r)
 {
+    TD_TRY(drop_order(r));
     td__run_dir_sweep(r->dir);
     td__run_dir_failed(r->dir, NULL);
+    TD_TRY(td__run_past_warn(r->session.job, r->dir));
     return write_job(r); /* it may be longer now */
 }
 
@@ -358,13 +381,7 @@ static td_status find_elastic(td__job_run *r)
     TD_TRY(td__run_dir_create(dir, NULL, r->dir));
     TD_TRY(lock_run(r, LOCK_MS));
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
-    return stat(job, &info) != 0 ? write_job(r) : TD_OK;
-}
-
-static bool late(const td__job_run *r)
-{
-    const td__session *s = &r->session;
-    return r->o.late && s->members->ops->await_seat && td__backend_traits(s->opts.backend).gpus;
+    return stat(job, &info) != 0 ? write_job(r) : drop_order(r);
 }
 
 /* Any process may lead. */
@@ -381,32 +398,7 @@ static td_status prepare_elastic(td__job_run *r)
         r->lead.first_weights = first_weights;
     s->opts.lead = &r->lead;
     s->opts.test = true;
-    return late(r) ? TD_OK : td__session_trainer(s);
-}
-
-/* A process that waits beside a full world opens no GPU: it takes that of the one that it comes
- * for. */
-static td_status make_elastic(td__job_run *r, const atomic_int *stop)
-{
-    enum { AGAIN_MS = 200 };
-    td__session *s = &r->session;
-    td__members *m = s->members;
-    bool leaves = false;
-    int seat = 0;
-    for (;;) {
-        m->ops->heartbeat(m, &(td__heartbeat){.phase = TD_PHASE_COMM, .what = "a generation"});
-        td_status st = m->ops->await_seat(m, td__deadline_in_ms(AGAIN_MS), &seat);
-        s->opts.seat = 1 + seat;
-        if (!st)
-            return td__session_trainer(s);
-        if (st == TD_EABORTED && leaves)
-            r->result.end = TD_TRAIN_INTERRUPTED;
-        if (st != TD_ETIMEDOUT)
-            return st == TD_EABORTED && leaves ? TD_OK : st;
-        if (stop && atomic_load(stop) && !leaves)
-            m->ops->drain(m);
-        leaves = leaves || (stop && atomic_load(stop));
-    }
+    return td__job_run_late(r) ? TD_OK : td__session_trainer(s);
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
@@ -474,7 +466,8 @@ static bool was_under_way(const td__job_run *r, const char *dir)
                                            a.st_dev == b.st_dev && a.st_ino == b.st_ino);
     if (td__run_dir_path(dir, "job.yaml", path) || td__job_load(path, NULL, 0, &old))
         return true; /* find_run says what is wrong */
-    bool other = td__job_differs(old, r->session.job, what, sizeof what);
+    bool other = td__job_differs(old, r->session.job, what, sizeof what) ||
+                 td__job_ends_elsewhere(old, r->session.job, what, sizeof what);
     td__job_destroy(old);
     return !other;
 }
@@ -573,7 +566,7 @@ td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
     if (m && m->fixed && td__job_run_leads(r) && !r->o.no_dir)
         m->ops->run_dir(m, r->dir);
     if (!r->session.trainer)
-        TD_TRY(make_elastic(r, stop));
+        TD_TRY(td__job_run_seat(r, stop));
     if (!r->session.trainer) /* asked to leave before it had a place */
         return TD_OK;
     return td__trainer_run(r->session.trainer, stop, &r->result);

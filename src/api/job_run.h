@@ -96,6 +96,10 @@ TD_NODISCARD td_status td__job_run_offer(td__job_run *r);
 /* After a failure of prepare or open, or instead of a run: take away what was made, if nothing else
  * is in it. */
 void td__job_run_take_back(td__job_run *r);
+/* Of elastic ranks (job_run_seat.c): is the trainer made only when this process has a place? Then:
+ * wait for it, and make it; without one and TD_OK it was asked to leave before. */
+bool td__job_run_late(const td__job_run *r);
+TD_NODISCARD td_status td__job_run_seat(td__job_run *r, const atomic_int *stop);
 /* The steps; r->result. *stop: as of td__trainer_run. */
 TD_NODISCARD td_status td__job_run_train(td__job_run *r, const atomic_int *stop);
 /* After the last step: test part, profile, report. What could not be written is in

@@ -58,6 +58,7 @@ td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop)
     bool writes = td__job_run_leads(r) && !r->o.no_dir;
     td_status st = r->session.members ? TD_OK : test(r, stop);
 
+    td__trainer_writes(r->session.trainer, "the report");
     if (!st && r->o.profile && writes)
         st = write_profile(r);
     bool report = td__job_log_opts(r->session.job)->report && writes;
@@ -69,5 +70,6 @@ td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop)
         st = TD_OK;
     }
     r->reported = report && !*r->result.unsaved;
+    td__trainer_writes(r->session.trainer, NULL);
     return st;
 }

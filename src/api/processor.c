@@ -1,17 +1,20 @@
 /* processor.c -- ranks on unlike processors compute as the least of them does.
  *
  * Which kernels run, and so the last bits, depends on the instruction set and on the kind of
- * processor (tuning tables). Before anything is planned, ranks tell each other what they have: all
- * take the lowest instruction set and the kind of rank 0. A run that goes on takes those of its
- * checkpoint, where this processor has them. Elastic ranks plan before they know the others: each
- * takes those of the run's last checkpoint, and those that are then unlike the first ones are
- * refused (train/agree.c), unless the job names the instruction set. */
+ * processor (tuning tables). oneDNN chooses by itself, by vector extensions and caches too: these
+ * cannot be lowered, so where they differ it is said, or refused (same). Before anything is
+ * planned, ranks tell each other what they have: all take the lowest instruction set and the kind
+ * of rank 0. A run that goes on takes those of its checkpoint, where this processor has them.
+ * Elastic ranks plan before they know the others: each takes those of the run's last checkpoint,
+ * and those that are then unlike the first ones are refused (train/agree.c), unless the job names
+ * the instruction set. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/job_run.h"
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -25,19 +28,57 @@ _Static_assert(sizeof(card) == 2 * sizeof(td__processor), "no holes: it is sent"
 
 static card make_card(const td__job_run *r)
 {
-    card c = {.own = {{0}, {0}}};
+    card c = {.own = {.isa = ""}};
 
     snprintf(c.own.isa, sizeof c.own.isa, "%s", td__isa_name(td__cpu_isa()));
     snprintf(c.own.kind, sizeof c.own.kind, "%s", td__cpu_kind());
+    snprintf(c.own.more, sizeof c.own.more, "%s", td__cpu_more());
     bool looks = r->session.members || (r->o.resume && td__job_run_leads(r));
     if (looks && td__checkpoint_processor(r->dir, &c.past))
-        c.past = (td__processor){{0}, {0}}; /* whoever loads it says what is wrong */
+        c.past = (td__processor){.isa = ""}; /* whoever loads it says what is wrong */
     return c;
 }
 
 static bool alike(const td__processor *a, const td__processor *b)
 {
     return !strcmp(a->isa, b->isa) && !strcmp(a->kind, b->kind);
+}
+
+/* Does oneDNN see the same? */
+static bool alike_more(const td__processor *a, const td__processor *b)
+{
+    return !*a->more || !*b->more || !strcmp(a->more, b->more);
+}
+
+/* Unlike for oneDNN alone, of ranks and of a checkpoint. */
+static td_status settle_more(const td__job_run *r, const card *cards, int n, bool same)
+{
+    const td__processor *past = &cards[0].past, *first = &cards[0].own;
+    int other = 0;
+
+    for (int i = n - 1; i > 0; i--)
+        other = alike_more(&cards[i].own, first) ? other : i;
+    if (other && same)
+        return TD_FAIL(TD_EINVAL,
+                       "rank %d has %s, rank 0 %s, by which oneDNN chooses kernels, and "
+                       "parallel.processors is same",
+                       other, cards[other].own.more, first->more);
+    if (!alike_more(past, first) && same)
+        return TD_FAIL(TD_EINVAL,
+                       "the run was computed with %s, here are %s, by which oneDNN chooses "
+                       "kernels, and parallel.processors is same",
+                       past->more, first->more);
+    if (td__job_run_leads(r) && other)
+        TD_LOG(WARN, TRAIN,
+               "rank %d has %s, rank 0 %s: oneDNN may choose other kernels there, whose last bits "
+               "differ; parallel.processors: same refuses that",
+               other, cards[other].own.more, first->more);
+    if (td__job_run_leads(r) && !alike_more(past, first))
+        TD_LOG(WARN, TRAIN,
+               "the run was computed with %s, here are %s: oneDNN may choose other kernels, whose "
+               "last bits differ; parallel.processors: same refuses that",
+               past->more, first->more);
+    return TD_OK;
 }
 
 /* The lowest instruction set of all; *other: the first rank that is unlike rank 0, 0: none. */
@@ -79,6 +120,7 @@ static td_status settle(const td__job_run *r, const card *cards, int n)
                        "parallel.processors is same",
                        past->isa, past->kind, td__isa_name(isa), kind);
     }
+    TD_TRY(settle_more(r, cards, n, same));
     if (td__job_run_leads(r) && other)
         TD_LOG(WARN, TRAIN,
                "rank %d computes with %s on %s, rank 0 with %s on %s: all take %s, for the same "
@@ -121,9 +163,11 @@ td_status td__job_run_processor(const td__job_run *r)
     all[0] = own;
     td_status st = comm ? td_all_gather(comm, &own, all, sizeof own, TD_U8, NULL) : TD_OK;
     for (int i = 0; i < n && !st; i++) {
-        all[i].own.isa[sizeof all[i].own.isa - 1] = all[i].own.kind[sizeof all[i].own.kind - 1] = 0;
-        all[i].past.isa[sizeof all[i].past.isa - 1] = 0;
-        all[i].past.kind[sizeof all[i].past.kind - 1] = 0;
+        td__processor *const said[] = {&all[i].own, &all[i].past};
+        for (int k = 0; k < TD_LEN(said); k++) {
+            said[k]->isa[sizeof said[k]->isa - 1] = said[k]->kind[sizeof said[k]->kind - 1] = 0;
+            said[k]->more[sizeof said[k]->more - 1] = 0;
+        }
     }
     if (!st)
         st = settle(r, all, n);

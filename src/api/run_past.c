@@ -2,11 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/run_past.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "run/report_data.h"
 
@@ -46,13 +48,28 @@ static td_status read_past(const char *dir, bool same, bool report, td__run_past
     return TD_OK;
 }
 
-/* What can be done where the schedule's end is the run's, and that is to be another one. */
-static const char *remedy(const char *what)
+/* The learning rate is to end elsewhere: not before the step that the run has come to. */
+static td_status check_length(const td__train_opts *o, const char *dir, const char *what)
 {
-    bool length = !strncmp(what, "train.epochs ", 13) || !strncmp(what, "train.steps ", 12);
-    return length ? ", and its learning rate ends with the run (train.schedule); to go on from its "
-                    "weights, begin a new run: --set model.from="
-                  : "";
+    char checkpoints[TD__PATH];
+    td__checkpoint_info last;
+
+    TD_TRY(td__run_dir_path(dir, "checkpoints", checkpoints));
+    if (!td__checkpoint_any(checkpoints))
+        return TD_OK;
+    TD_TRY(td__checkpoint_find(checkpoints, NULL, &last));
+    uint64_t step = last.state.step, epochs = (uint64_t)o->epochs;
+    bool past = o->steps && step > (uint64_t)o->steps;
+    if (epochs && o->steps_per_epoch)
+        past |= step > epochs * (uint64_t)o->steps_per_epoch;
+    else if (epochs)
+        past |= last.state.epoch + (last.state.batch_in_epoch > 0) > epochs;
+    if (past)
+        return TD_FAIL(TD_EINVAL,
+                       "cannot resume %s: the job differs in %s, and the run has done more: step "
+                       "%" PRIu64 ", epoch %" PRIu64,
+                       dir, what, step, last.state.epoch + (last.state.batch_in_epoch > 0));
+    return TD_OK;
 }
 
 td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *past)
@@ -64,11 +81,28 @@ td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *
     TD_TRY(td__run_dir_path(dir, "job.yaml", path));
     TD_TRY(td__job_load(path, NULL, 0, &old));
     if (td__job_differs(old, job, what, sizeof what))
-        st = TD_FAIL(TD_EINVAL, "cannot resume %s: the job differs in %s%s%s", dir, what,
-                     remedy(what), *remedy(what) ? dir : "");
-    else
+        st = TD_FAIL(TD_EINVAL, "cannot resume %s: the job differs in %s", dir, what);
+    else if (td__job_ends_elsewhere(old, job, what, sizeof what))
+        st = check_length(td__job_train(job), dir, what);
+    if (!st)
         st = read_past(dir, same_length(td__job_train(old), td__job_train(job)),
                        td__job_log_opts(job)->report, past);
     td__job_destroy(old);
     return st;
+}
+
+td_status td__run_past_warn(const td__job *job, const char *dir)
+{
+    char path[TD__PATH], what[512];
+    td__job *old = NULL;
+
+    TD_TRY(td__run_dir_path(dir, "job.yaml", path));
+    TD_TRY(td__job_load(path, NULL, 0, &old));
+    if (td__job_ends_elsewhere(old, job, what, sizeof what))
+        TD_LOG(WARN, TRAIN,
+               "%s: the learning rate (train.schedule) now ends elsewhere: %s; the weights differ "
+               "from those of one run of that length",
+               dir, what);
+    td__job_destroy(old);
+    return TD_OK;
 }

@@ -12,7 +12,10 @@ typedef struct td__run_past {
 } td__run_past;
 
 /* Compares the job with the one that the run in `dir` was made from; TD_EINVAL naming the first key
- * that decides the numbers and differs. How long a run is may change. */
+ * that decides the numbers and differs. How long a run is may change, but where the learning rate
+ * ends with it not to less than has been done. */
 TD_NODISCARD td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *past);
+/* Before the run's job.yaml is replaced: one line if the learning rate now ends elsewhere. */
+TD_NODISCARD td_status td__run_past_warn(const td__job *job, const char *dir);
 
 #endif

@@ -27,6 +27,7 @@ td_status td__session_take(td__session *s, td__job *job)
     s->opts = *td__job_train(s->job);
     s->opts.name = td__job_name(s->job);
     s->opts.job_digest = s->digest;
+    s->opts.same_processors = !strcmp(td__job_parallel_opts(s->job)->processors, "same");
     s->opts.comm = s->comm;
     if (s->threads)
         s->opts.threads = s->threads;
@@ -164,7 +165,7 @@ static td_status open_given(void *user, td__part part, td__dataset **out)
     if (s->given[part])
         return td__pipeline_view(s->given[part], out);
     return part == TD_PART_TRAIN
-               ? td__source_open(&td__source_memory, NULL, td__part_name(part), NULL, out)
+               ? td__source_open(&td__source_memory, NULL, td__part_name(part), NULL, NULL, out)
                : TD_FAIL(TD_ENOTSUP, "the program gives no %s part", td__part_name(part));
 }
 

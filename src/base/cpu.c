@@ -30,7 +30,7 @@ static const char *const ISA_NAMES[TD_ISA_COUNT] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic td__isa best;
 static bool leaves_hidden;
-static char own_kind[40];
+static char own_kind[40], more[TD__CPU_MORE];
 
 #if defined(__x86_64__)
 
@@ -107,6 +107,40 @@ static void find_kind(void)
     snprintf(own_kind, sizeof own_kind, "%s-%u-%u", name, family, model);
 }
 
+/* Bit i of the result is bit at[i] of the word. */
+static uint32_t bits_at(uint32_t word, const uint8_t *at, int n)
+{
+    uint32_t out = 0;
+    for (int i = 0; i < n; i++)
+        out |= (word >> at[i] & 1) << i;
+    return out;
+}
+
+static void find_more(void)
+{
+    static const uint8_t B[] = {5, 16, 17, 21, 28, 30, 31}; /* AVX2; F, DQ, IFMA, CD, BW, VL */
+    static const uint8_t C[] = {1, 6, 11, 12, 14};          /* VBMI, VBMI2, VNNI, BITALG, POPCNT */
+    static const uint8_t D[] = {22, 23, 24, 25};            /* AMX-BF16, FP16, AMX-TILE, -INT8 */
+    static const uint8_t A[] = {4, 5, 21};                  /* AVX-VNNI, BF16, AMX-FP16 */
+    regs r7 = cpuid(7, 0), r71 = cpuid(7, 1);
+    uint32_t leaf = cpuid(4, 0).a & 31 ? 4 : 0x8000001d; /* Intel's, AMD's */
+
+    int n = snprintf(more, sizeof more, "vectors %02x%02x%x%x, caches", bits_at(r7.b, B, sizeof B),
+                     bits_at(r7.c, C, sizeof C), bits_at(r7.d, D, sizeof D),
+                     bits_at(r71.a, A, sizeof A));
+    for (uint32_t i = 0; i < 8 && n < (int)sizeof more; i++) {
+        regs r = cpuid(leaf, i);
+        if (!(r.a & 31)) /* none after the last */
+            break;
+        if ((r.a & 31) == 2) /* of instructions */
+            continue;
+        uint64_t nbytes = (uint64_t)((r.b >> 22) + 1) * ((r.b >> 12 & 1023) + 1) *
+                          ((r.b & 4095) + 1) * ((uint64_t)r.c + 1);
+        n += snprintf(more + n, sizeof more - (size_t)n, " %lluk/%u",
+                      (unsigned long long)(nbytes >> 10), (r.a >> 14 & 4095) + 1);
+    }
+}
+
 enum { FTZ_DAZ = 0x8040 };
 
 /* Writing the register costs more than reading it, and callers are within each other. */
@@ -141,6 +175,10 @@ static void find_kind(void)
     snprintf(own_kind, sizeof own_kind, "generic");
 }
 
+static void find_more(void)
+{
+}
+
 unsigned td__cpu_fp_flush(void)
 {
     return 0;
@@ -170,6 +208,7 @@ static void find(void)
     td__isa limit = isa_limit(), isa = find_isa();
 
     find_kind();
+    find_more();
     if (isa > limit)
         isa = limit;
     if (isa == TD_ISA_AMX && !tiles_permitted())
@@ -217,4 +256,10 @@ const char *td__cpu_kind(void)
 {
     pthread_once(&once, find);
     return own_kind;
+}
+
+const char *td__cpu_more(void)
+{
+    pthread_once(&once, find);
+    return more;
 }

@@ -32,6 +32,12 @@ bool td__cpu_amx_leaves_hidden(void);
 /* Short id of the processor kind ("intel-6-207", "amd-25-17"), the key of tuning tables. */
 const char *td__cpu_kind(void);
 
+/* What libraries that choose kernels by themselves look at besides: vector extensions and caches of
+ * the processor that is asked first, "vectors 1bf7ff, caches 48k/2 2048k/2 107520k/128" with the
+ * number of threads that may share each. Not lowered by anything. "": not known. */
+const char *td__cpu_more(void);
+enum { TD__CPU_MORE = 88 };
+
 /* Processors that this process may use: its affinity mask and the quotas of its control groups. */
 int td__processors(void);
 /* The latter alone, rounded up; 0: no limit. root: before /proc and /sys, "" but in tests. */

@@ -129,6 +129,7 @@ TD_NODISCARD td_status td__checkpoint_put(const char *dir, const char *temp, con
 /* What computed the newest checkpoint of a run: "" where it does not say. */
 typedef struct td__processor {
     char isa[16], kind[40]; /* "avx512", "intel-6-207" */
+    char more[88];          /* td__cpu_more(); "": an older checkpoint, which does not say */
 } td__processor;
 TD_NODISCARD td_status td__checkpoint_processor(const char *path, td__processor *out);
 /* Are there any, whole or not? */

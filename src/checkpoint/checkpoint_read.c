@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "graph/params.h"
+#include "tensor/safetensors.h"
 #include "tandem/tensor.h"
 #include "checkpoint/checkpoint_impl.h"
 
@@ -303,7 +304,7 @@ td_status td__checkpoint_processor(const char *path, td__processor *out)
     uint64_t *steps;
     int n;
 
-    *out = (td__processor){{0}, {0}};
+    *out = (td__processor){.isa = ""};
     TD_TRY(folder_of(path, dir));
     TD_TRY(td__checkpoint_list(dir, &steps, &n));
     for (int i = 0; i < n && !out->isa[0]; i++) {
@@ -458,9 +459,12 @@ td_status td__checkpoint_read(const td__checkpoint_reader *r, int i, float *to)
 {
     td_param_info info = td_params_info(r->ps, i);
     td_tensor here;
-    td_tensor from = td_safetensors_tensor(r->model, td_safetensors_find(r->model, info.name));
+    int at = td_safetensors_find(r->model, info.name);
+    td_tensor from = td_safetensors_tensor(r->model, at);
     TD_TRY(td_tensor_wrap(&here, TD_F32, info.shape, to));
-    return td_tensor_copy(&from, &here);
+    TD_TRY(td_tensor_copy(&from, &here));
+    td__safetensors_forget(r->model, at);
+    return TD_OK;
 }
 
 const float *td__checkpoint_state(const td__checkpoint_reader *r, int k, int i)

@@ -115,8 +115,8 @@ static json_t *make_json(const td__manifest *m)
         json_object_set_new(early, "watch", json_string(s->watch));
     json_t *optimizer =
         json_pack("{s:s, s:o}", "name", m->optimizer, "steps", integer(m->optimizer_steps));
-    json_t *processor = json_pack("{s:s, s:s}", "instructions", td__isa_name(td__cpu_isa()), "kind",
-                                  td__cpu_kind());
+    json_t *processor = json_pack("{s:s, s:s, s:s}", "instructions", td__isa_name(td__cpu_isa()),
+                                  "kind", td__cpu_kind(), "more", td__cpu_more());
     if (s->gpu[0])
         json_object_set_new(processor, "gpu", json_string(s->gpu));
     return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, "
@@ -261,14 +261,16 @@ static bool read_json(json_t *root, td__manifest *m)
         return false;
     if (json_unpack(root, "{s?I}", "batch", &rows) != 0)
         return false;
-    const char *isa = "", *cpu = "", *gpu = "", *watch = ""; /* older ones do not have them */
+    const char *isa = "", *cpu = "", *more = "", *gpu = "",
+               *watch = ""; /* older ones do not have them */
     if (json_unpack(root, "{s:{s?s}}", "early_stopping", "watch", &watch) != 0 ||
         !copy_text(s->watch, sizeof s->watch, watch) ||
-        json_unpack(root, "{s?{s:s, s:s, s?s}}", "processor", "instructions", &isa, "kind", &cpu,
-                    "gpu", &gpu) != 0 ||
+        json_unpack(root, "{s?{s:s, s:s, s?s, s?s}}", "processor", "instructions", &isa, "kind",
+                    &cpu, "more", &more, "gpu", &gpu) != 0 ||
         !copy_text(s->gpu, sizeof s->gpu, gpu) ||
         !copy_text(m->processor.isa, sizeof m->processor.isa, isa) ||
-        !copy_text(m->processor.kind, sizeof m->processor.kind, cpu))
+        !copy_text(m->processor.kind, sizeof m->processor.kind, cpu) ||
+        !copy_text(m->processor.more, sizeof m->processor.more, more))
         return false;
     s->step = (uint64_t)step;
     s->epoch = (uint64_t)epoch;

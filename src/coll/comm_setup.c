@@ -338,7 +338,11 @@ td_status td_comm_world(const td_comm_opts *opts, td_comm **out)
         return TD_FAIL(TD_EINVAL, "the world: out is NULL");
     *out = NULL;
     TD_TRY(td__world_from_env(&w));
-    td_status st = td__comm_create(&w, opts, out);
+    td_status st =
+        w.elastic ? TD_FAIL(TD_EINVAL, "the ranks of this launch are elastic, and this program "
+                                       "wants a fixed world (td_comm_world): give tandem launch "
+                                       "--framework none, or -n N")
+                  : td__comm_create(&w, opts, out);
     explicit_bzero(&w.secret, sizeof w.secret);
     return st;
 }

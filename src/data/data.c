@@ -78,6 +78,20 @@ static td__split split_of(const td__data_opts *o)
                        .own = {true, o->source_opts.valid != NULL, o->source_opts.test != NULL}};
 }
 
+/* What sources are to measure is measured on what that leaves; NULL: on the whole train file. */
+static const td__split *measured_on(const td__data_opts *o, td__split *room)
+{
+    *room = split_of(o);
+    return o->measured && strcmp(o->measured, "train") == 0 ? room : NULL;
+}
+
+td_status td__data_open_source(const td__data_opts *o, td__part part, td__dataset **out)
+{
+    td__split cut;
+    return td__source_open(td__source_find(o->source), &o->source_opts, td__part_name(part), o->fit,
+                           measured_on(o, &cut), out);
+}
+
 /* Cut the parts that have no file of their own from train. */
 static td_status split(td__data *d, const td__data_opts *o)
 {
@@ -130,6 +144,7 @@ static td_status open_input(td__data *d, const td__data_opts *o, const td__sourc
                             td__dataset **out)
 {
     td__source_opts with = o->source_opts;
+    td__split cut;
 
     if (!strstr(def->reads, "test"))
         return TD_FAIL(TD_EINVAL, "the source %s cannot read %s: it has no file for its test part",
@@ -144,7 +159,8 @@ static td_status open_input(td__data *d, const td__data_opts *o, const td__sourc
     }
     with.test = o->input;
     with.unlabelled = !o->input_labelled;
-    return td__source_open(def, &with, td__part_name(TD_PART_TEST), o->fit, out);
+    return td__source_open(def, &with, td__part_name(TD_PART_TEST), o->fit, measured_on(o, &cut),
+                           out);
 }
 
 static td_status open_part(td__data *d, const td__data_opts *o, td__part part, td__dataset **out)
@@ -153,7 +169,7 @@ static td_status open_part(td__data *d, const td__data_opts *o, td__part part, t
         return o->open_part(o->open_user, part, out);
     if (part == TD_PART_TEST && o->input)
         return open_input(d, o, d->def, out);
-    return td__source_open(d->def, &o->source_opts, td__part_name(part), o->fit, out);
+    return td__data_open_source(o, part, out);
 }
 
 static td_status open_parts(td__data *d, const td__data_opts *o)
@@ -266,12 +282,9 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
 {
     td_status st = TD_OK;
     td__data_opts with = *opts;
-    const td__split cut = split_of(opts);
 
     *out = NULL;
     TD_TRY(check_opts(opts));
-    if (opts->measured && strcmp(opts->measured, "train") == 0)
-        with.source_opts.split = &cut;
     with.source_opts.keep_images = opts->cache && !opts->input && draws_parts(opts);
     bool cached = !opts->cache || opts->input || with.source_opts.keep_images;
     opts = &with;

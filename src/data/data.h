@@ -62,6 +62,9 @@ typedef struct td__data_opts {
 } td__data_opts;
 
 typedef struct td__data td__data;
+/* A part as the source gives it. o->source is known; open_part and input are not looked at. */
+TD_NODISCARD td_status td__data_open_source(const td__data_opts *o, td__part part,
+                                            td__dataset **out);
 /* Opens everything there is to open and checks it. opts is copied as far as it is needed later. */
 TD_NODISCARD td_status td__data_open(const td__data_opts *opts, td__data **out);
 /* Parts that are there already: borrowed, NULL: there is none, taken as they are. */

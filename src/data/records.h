@@ -85,8 +85,10 @@ typedef struct td__table_format {
     bool (*is_elsewhere)(const char *name);
     td_status (*ask)(td__records *r, const td__source_opts *o, const char *name);
 } td__table_format;
-/* A part as a dataset. fit: what the columns are, instead of asking the train file; NULL: ask. */
+/* A part as a dataset. fit: what the columns are, instead of asking the train file; NULL: ask, on
+ * the rows that cut leaves for training (NULL: on all). */
 TD_NODISCARD td_status td__records_open(const td__table_format *format, const td__source_opts *o,
-                                        const char *part, const td__fit *fit, td__dataset **out);
+                                        const char *part, const td__fit *fit,
+                                        const struct td__split *cut, td__dataset **out);
 
 #endif

@@ -56,7 +56,8 @@ static void close_input(input *in)
 }
 
 td_status td__records_open(const td__table_format *format, const td__source_opts *o,
-                           const char *part, const td__fit *fit, td__dataset **out)
+                           const char *part, const td__fit *fit, const struct td__split *cut,
+                           td__dataset **out)
 {
     input train = {0}, own = {0};
     td__schema s = {0};
@@ -70,7 +71,7 @@ td_status td__records_open(const td__table_format *format, const td__source_opts
         TD_TRY_OR(st, done, td__schema_load(&s, fit));
     } else {
         TD_TRY_OR(st, done, open_input(&train, format, o, "train"));
-        TD_TRY_OR(st, done, td__schema_make(&s, o, &train.records));
+        TD_TRY_OR(st, done, td__schema_make(&s, o, cut, &train.records));
     }
     bool other_file = fit || strcmp(part, "train") != 0;
     const input *in = other_file ? &own : &train;
@@ -81,7 +82,7 @@ td_status td__records_open(const td__table_format *format, const td__source_opts
                        .r = &in->records,
                        .file_nbytes = nbytes_of(in),
                        .label_optional = optional,
-                       .fitted = fit || o->split};
+                       .fitted = fit || cut};
     /* New rows without labels want a prediction each. */
     if (in == &own && !(fit && optional))
         TD_TRY_OR(st, done, td__schema_drop(&s, &own.records));

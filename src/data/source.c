@@ -26,7 +26,9 @@ const td__source_def *td__source_find(const char *name)
 }
 
 td_status td__source_open(const td__source_def *def, const td__source_opts *o, const char *part,
-                          const td__fit *fit, td__dataset **out)
+                          const td__fit *fit, const struct td__split *cut, td__dataset **out)
 {
-    return fit && def->open_fitted ? def->open_fitted(o, part, fit, out) : def->open(o, part, out);
+    if (fit && def->open_fitted)
+        return def->open_fitted(o, part, fit, out);
+    return cut && def->open_cut ? def->open_cut(o, part, cut, out) : def->open(o, part, out);
 }

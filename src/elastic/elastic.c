@@ -166,6 +166,7 @@ static td_status fixed(td__elastic *e, td__train_result *out)
     if (!st)
         st = e->ops->run(e->trainer, out, &over);
     e->ops->explains(e->trainer, false);
+    e->ops->heartbeat(e->trainer, TD_PHASE_IDLE, NULL, NULL); /* what comes is the program's own */
     return st;
 }
 

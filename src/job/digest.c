@@ -8,12 +8,17 @@
 #include "job/job_impl.h"
 #include "optim/schedule.h"
 
+static bool is_length(const td__key *k)
+{
+    return !strcmp(k->path, "train.epochs") || !strcmp(k->path, "train.steps");
+}
+
 /* How long a run is decides its numbers only where the learning rate ends with it. */
 static bool is_free(const td__job *j, const td__key *k)
 {
     const char *schedule = j->train.schedule.name;
 
-    if (!strcmp(k->path, "train.epochs") || !strcmp(k->path, "train.steps"))
+    if (is_length(k))
         return !td__schedule_has_end(schedule) || j->train.schedule.total_steps > 0;
     /* Plateau listens to validations: when they come, and of what. */
     if (!strncmp(k->path, "train.eval.", 11) || !strcmp(k->path, "train.early_stop.watch"))
@@ -114,13 +119,14 @@ static bool differ(const td__tree *a, const td__tree *b, char *path, size_t room
     return false;
 }
 
-bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbytes)
+/* The first key that differs: of those that say how long a run is, or of the others. */
+static bool differs(const td__job *a, const td__job *b, bool length, char *what, size_t nbytes)
 {
     char path[256];
     const td__tree *x, *y;
 
     for (const td__key *k = td__job_keys; k->path; k++) {
-        if (is_free(a, k) && is_free(b, k))
+        if (is_length(k) != length || (is_free(a, k) && is_free(b, k)))
             continue;
         snprintf(path, sizeof path, "%s", k->path);
         if (!differ(td__keys_node(a->root, k->path), td__keys_node(b->root, k->path), path,
@@ -131,4 +137,14 @@ bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbyt
         return true;
     }
     return false;
+}
+
+bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbytes)
+{
+    return differs(a, b, false, what, nbytes);
+}
+
+bool td__job_ends_elsewhere(const td__job *a, const td__job *b, char *what, size_t nbytes)
+{
+    return differs(a, b, true, what, nbytes);
 }

@@ -130,9 +130,10 @@ static td_status check_shapes(td__build *b, const td__loss_def *d, const td__hea
         return TD_OK;
     linear = b->last && !strcmp(td__keys_text(b->last, "layer"), "linear");
     int64_t each = td_shape_count(&t) / b->rows;
-    if (!classes)
-        snprintf(remedy, sizeof remedy, "end with a layer of %lld value%s", (long long)each,
-                 each == 1 ? "" : "s");
+    if (!classes) /* windows of a series come as rows on end */
+        snprintf(remedy, sizeof remedy, "%send with a layer of %lld value%s",
+                 y.ndim > want.ndim && y.ndim > 2 ? "begin with `flatten`, and " : "",
+                 (long long)each, each == 1 ? "" : "s");
     else if (y.ndim > want.ndim)
         snprintf(remedy, sizeof remedy, "%s",
                  linear ? "add `flatten` before it" : "add `flatten` and `linear` after it");

@@ -61,8 +61,12 @@ const char *td__job_hint(const td__job *j);
 TD_NODISCARD td_status td__job_write(const td__job *j, FILE *to);
 /* sha256 over what decides the numbers (model, loss, data, train), not names, logs or threads. */
 TD_NODISCARD td_status td__job_digest(const td__job *j, char hex[65]);
-/* Do they differ in that? what: the first key and both values, "train.batch (64, now 32)". */
+/* Do they differ in that, but for the next? what: the first key and both values, "train.batch (64,
+ * now 32)". */
 bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbytes);
+/* Is train.epochs or train.steps another where the learning rate ends with the run? A run may be
+ * made longer all the same, only its numbers are not those of one run of that length. */
+bool td__job_ends_elsewhere(const td__job *a, const td__job *b, char *what, size_t nbytes);
 
 /* The parts, ready for their layers; pointers are the job's own. */
 const td__data_opts *td__job_data(const td__job *j);

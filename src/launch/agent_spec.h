@@ -22,7 +22,7 @@
 /* Key, and member of both td__launch_opts and td__agent_spec. */
 #define TD_SPEC_NUMBERS(X)                                                           \
     X("grace", grace_ms)                                                             \
-    X("beat", heartbeat_ms)                                                          \
+    X("heartbeat", heartbeat_ms)                                                     \
     X("lease", lease_ms)                                                             \
     X("hang", hang_ms)                                                               \
     X("generation", generation) /* of fixed ranks, */                                \

@@ -159,9 +159,10 @@ void td__job_status_write(const td__job_status *s, const td__job_facts *f, td__t
                     f->elastic ? "true" : "false", f->generation, f->ranks);
     td__text_json(out, f->why);
     td__text_printf(out,
-                    ", \"least\": %d, \"most\": %d, \"spares\": %d, \"restarts\": %d, "
+                    ", \"min_ranks\": %d, \"most\": %d, \"spares\": %d, \"restarts\": %d, "
                     "\"failures\": %u",
                     f->min_ranks, f->most, f->spares, f->restarts, s->n_failures);
+    td__text_printf(out, ", \"least\": %d", f->min_ranks); /* its former name, for scripts */
     write_hosts(s, f, now, out);
     td__text_add(out, ", \"events\": [");
     for (uint32_t i = first; i < n; i++) {

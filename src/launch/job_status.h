@@ -1,8 +1,8 @@
 /* job_status.h -- what a launcher knows of its job, for `tandem status`: what the agents said last
  * of their processes, and what happened lately. Written as one JSON object:
  *
- *     {"seconds": 41.9, "elastic": true, "generation": 9, "ranks": 15, "why": "...", "least": 1,
- *      "most": 16, "spares": 0, "restarts": 5, "failures": 3,
+ *     {"seconds": 41.9, "elastic": true, "generation": 9, "ranks": 15, "why": "...",
+ *      "min_ranks": 1, "most": 16, "spares": 0, "restarts": 5, "failures": 3,
  *      "hosts": [{"name": "a", "up": true, "age": 0.2, "says": {"host": "a", "leads": true,
  *                 "generation": 9, "wanted": 16, "started": 19, "processes": [...]}}, ...],
  *      "events": [{"ago": 12.1, "text": "rank 4 (host a, pid 7) was ..."}, ...]}

@@ -58,9 +58,9 @@ typedef struct td__launch_opts {
         *framework;    /* fixed: whose programs these are (foreign/foreign.h); NULL: no matter */
     const char *roles; /* fixed: what ranks are for one another (roles.h); NULL: all are workers */
     int restarts;      /* fixed: so often all are started again after one failed; 0 */
-    /* fixed, if > 0: their number may be another one in each generation, from this one up to
-     * `size`, as hosts come and go; what else changes it begins the next generation too */
-    int least;
+    /* fixed, if > 0: their number may be another one in each generation (a world), from this one up
+     * to `size`, as hosts come and go; what else changes it begins the next generation too */
+    int min_world;
     /* Set by the launcher: agents at the start; fixed: the generation, from 1, and the run that the
      * last one was at. */
     int n_first, generation, failures;

@@ -253,7 +253,7 @@ static bool go_round(launch *l, struct pollfd *p)
     if (!any)
         return false;
     int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
-    bool grows = (l->elastic || l->o.least) && l->o.hosts_file;
+    bool grows = (l->elastic || l->o.min_world) && l->o.hosts_file;
     if (td__poll_open(p, first + 2 * n, grows ? td__deadline_left_ms(l->look_at, ms) : ms) < 0 &&
         errno != EINTR)
         return false;
@@ -333,7 +333,7 @@ static td_status run(launch *l)
     td_status st;
     bool again;
     TD_TRY(td__launch_find_hosts(l));
-    int most = l->elastic ? l->o.most : l->o.least ? l->o.size : l->hosts.size;
+    int most = l->elastic ? l->o.most : l->o.min_world ? l->o.size : l->hosts.size;
     TD_TRY(td__output_create(most, &l->o, &l->output));
     td__output_interrupt(l->output, l->signals);
     TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
@@ -344,7 +344,7 @@ static td_status run(launch *l)
         st = run_agents(l);
         release_agents(l);
         again = !st && td__launch_again(l);
-        if (again && l->o.least)
+        if (again && l->o.min_world)
             st = td__worlds_next(l);
     } while (!st && again);
     return st;

@@ -30,8 +30,9 @@ td_status td__launch_check(const td__launch_opts *o)
 td_status td__launch_find_hosts(launch *l)
 {
     const td__launch_opts *o = &l->o;
-    int size =
-        l->elastic || o->least ? 0 : o->size; /* hosts are places, of which some may stay free */
+    int size = l->elastic || o->min_world
+                   ? 0
+                   : o->size; /* hosts are places, of which some may stay free */
     char here[32];
     if (o->hosts && o->hosts_file)
         return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
@@ -48,9 +49,9 @@ td_status td__launch_find_hosts(launch *l)
                  l->elastic ? (int)TD_PLACE_PROCS - o->spares : o->size);
         TD_TRY(td__hosts_parse(here, 0, &l->hosts));
     }
-    l->max_agents = l->elastic || o->least ? (int)TD_MS_AGENTS : l->hosts.n;
+    l->max_agents = l->elastic || o->min_world ? (int)TD_MS_AGENTS : l->hosts.n;
     l->o.n_first = l->hosts.n;
-    if (o->least)
+    if (o->min_world)
         return td__worlds_begin(l);
     if (!l->elastic && td__roles_parse(o->roles, l->hosts.size, &l->roles)) {
         char why[200];

@@ -59,7 +59,7 @@ typedef struct td__launch {
     int n_done; /* ranks of the generation that have done their work; parameter servers have none */
     char run_dir[4096]; /* "": none is known */
     int failures;       /* so far, that all ranks were started again after */
-    /* Fixed, where their number may change (o.least). */
+    /* Fixed, where their number may change (o.min_world). */
     td__hosts listed; /* all hosts that there are, with all their slots */
     int wanted;       /* ranks, as far as there are slots */
     bool changing;    /* this generation ends for the next, and none of its ranks is to blame */
@@ -116,6 +116,7 @@ TD_NODISCARD td_status td__worlds_begin(td__launch *l);
 TD_NODISCARD td_status td__worlds_next(td__launch *l);
 bool td__worlds_lost(td__launch *l, int index, const char *why);
 TD_NODISCARD td_status td__worlds_look_at_hosts(td__launch *l);
-TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks);
+/* What comes of it is added to out, "ok ...". */
+TD_NODISCARD td_status td__worlds_scale(td__launch *l, int ranks, td__text *out);
 
 #endif

@@ -32,12 +32,12 @@ static void tell_status(const td__launch *l, td__text *out)
                                               .generation = l->generation,
                                               .ranks = l->ranks,
                                               .why = l->reason,
-                                              .min_ranks = l->elastic   ? l->o.min_ranks
-                                                           : l->o.least ? l->o.least
-                                                                        : l->ranks,
-                                              .most = l->elastic   ? l->o.most
-                                                      : l->o.least ? l->o.size
-                                                                   : l->ranks,
+                                              .min_ranks = l->elastic       ? l->o.min_ranks
+                                                           : l->o.min_world ? l->o.min_world
+                                                                            : l->ranks,
+                                              .most = l->elastic       ? l->o.most
+                                                      : l->o.min_world ? l->o.size
+                                                                       : l->ranks,
                                               .spares = l->o.spares,
                                               .restarts = l->elastic ? l->o.crashes : l->o.restarts,
                                               .n_agents = l->hosts.n,
@@ -53,26 +53,24 @@ static void scale(td__launch *l, const char *number, td__text *out)
 {
     char *end, order[24], text[24];
     long n = strtol(number, &end, 10);
-    int slots = l->o.least ? td__worlds_slots(l) : td__launch_slots(l, -1);
-    int least = l->o.least ? l->o.least : l->o.min_ranks;
-    if (l->o.least && l->o.size < slots)
+    int slots = l->o.min_world ? td__worlds_slots(l) : td__launch_slots(l, -1);
+    int fewest = l->o.min_world ? l->o.min_world : l->o.min_ranks;
+    if (l->o.min_world && l->o.size < slots)
         slots = l->o.size;
     if (l->o.capped && l->o.most < slots)
         slots = l->o.most;
     if (*end) {
         td__text_printf(out, "error expected a number of ranks, found '%.60s'", number);
-    } else if (!l->elastic && !l->o.least) {
+    } else if (!l->elastic && !l->o.min_world) {
         td__text_printf(out,
                         "error this job has %d ranks from its start to its end: start it with "
                         "--elastic, or with a range such as -n 2:8",
                         l->ranks);
-    } else if (n < least || n > slots) {
-        td__text_printf(out, "error this job can have %d to %d ranks", least, slots);
-    } else if (l->o.least) {
-        if (td__worlds_scale(l, (int)n))
+    } else if (n < fewest || n > slots) {
+        td__text_printf(out, "error this job can have %d to %d ranks", fewest, slots);
+    } else if (l->o.min_world) {
+        if (td__worlds_scale(l, (int)n, out))
             td__text_printf(out, "error %s", td_last_error());
-        else
-            td__text_printf(out, "ok %ld ranks are wanted: a new world begins", n);
     } else {
         snprintf(order, sizeof order, "%llu", (unsigned long long)++l->n_orders);
         snprintf(text, sizeof text, "%ld", n);

@@ -23,9 +23,9 @@ static td_status place(const td__launch *l, td__hosts *out)
 {
     int slots = td__worlds_slots(l);
     *out = (td__hosts){0};
-    if (slots < l->o.least)
+    if (slots < l->o.min_world)
         return TD_FAIL(TD_EPEER, "%d ranks at least, but the hosts that are left have %d slot%s",
-                       l->o.least, slots, slots == 1 ? "" : "s");
+                       l->o.min_world, slots, slots == 1 ? "" : "s");
     TD_TRY(td__hosts_place(&l->listed, l->wanted, out));
     if (out->n <= l->max_agents)
         return TD_OK;
@@ -49,9 +49,9 @@ td_status td__worlds_begin(td__launch *l)
     l->hosts = (td__hosts){0};
     l->wanted = l->o.size;
     int slots = td__worlds_slots(l);
-    if (slots < l->o.least)
-        return TD_FAIL(TD_EINVAL, "%d ranks, but the hosts have %d slots", l->o.least, slots);
-    if (td__roles_parse(l->o.roles, l->o.least, &l->roles)) { /* with the fewest ranks too */
+    if (slots < l->o.min_world)
+        return TD_FAIL(TD_EINVAL, "%d ranks, but the hosts have %d slots", l->o.min_world, slots);
+    if (td__roles_parse(l->o.roles, l->o.min_world, &l->roles)) { /* with the fewest ranks too */
         snprintf(why, sizeof why, "%s", td_last_error());
         return TD_FAIL(TD_EINVAL, "--roles: %s", why);
     }
@@ -80,10 +80,10 @@ static void change(td__launch *l, const char *fmt, ...)
 bool td__worlds_lost(td__launch *l, int index, const char *why)
 {
     const char *name = l->hosts.host[index].name;
-    for (int i = 0; l->o.least && i < l->listed.n; i++)
+    for (int i = 0; l->o.min_world && i < l->listed.n; i++)
         if (!strcmp(l->listed.host[i].name, name))
             l->listed.host[i].lost = true;
-    if (!l->o.least || l->over || l->stopping || td__worlds_slots(l) < l->o.least)
+    if (!l->o.min_world || l->over || l->stopping || td__worlds_slots(l) < l->o.min_world)
         return false;
     change(l, "%s", why);
     return true;
@@ -97,12 +97,13 @@ static bool same_hosts(const td__hosts *a, const td__hosts *b)
     return same;
 }
 
-/* Would the next world be another one than this? */
-static td_status compare(td__launch *l, const char *why)
+/* Would the next world be another one than this? It then begins. */
+static td_status compare(td__launch *l, const char *why, bool *begins)
 {
     td__hosts next;
     TD_TRY(place(l, &next));
-    if (!same_hosts(&next, &l->hosts))
+    *begins = !same_hosts(&next, &l->hosts);
+    if (*begins)
         change(l, "%s: %d rank%s on %d host%s", why, next.size, next.size == 1 ? "" : "s", next.n,
                next.n == 1 ? "" : "s");
     td__hosts_fini(&next);
@@ -120,12 +121,22 @@ td_status td__worlds_look_at_hosts(td__launch *l)
     }
     td__hosts_fini(&l->listed); /* hosts that were lost are tried again */
     l->listed = new;
-    return compare(l, "the file of hosts has changed");
+    bool begins;
+    return compare(l, "the file of hosts has changed", &begins);
 }
 
-td_status td__worlds_scale(td__launch *l, int ranks)
+td_status td__worlds_scale(td__launch *l, int ranks, td__text *out)
 {
+    bool begins = false, stays = !l->begun || l->stopping || l->n_done;
     l->wanted = ranks;
-    return l->begun && !l->stopping && !l->n_done ? compare(l, "another number of ranks is wanted")
-                                                  : TD_OK;
+    if (!stays)
+        TD_TRY(compare(l, "another number of ranks is wanted", &begins));
+    td__text_printf(out, "ok %d ranks are wanted: %s", ranks,
+                    begins                        ? "a new world begins"
+                    : !stays                      ? "this world has as many and goes on"
+                    : l->stopping && !l->changing ? "but the job is ending"
+                    : l->n_done                   ? "a rank has ended its work, so this world "
+                                                    "goes on as it is"
+                                                  : "the next world has as many");
+    return TD_OK;
 }

@@ -195,7 +195,7 @@ PASS_ON(spans, const td__spans_event *)
 
 /* A store that was reached once may be away for a while. Meanwhile a newer one may take the place
  * of this, and a run that has failed does not wait. */
-static bool goes_on(td__mirror *m, td_status st, td__deadline until)
+static bool tries_again(td__mirror *m, td_status st, td__deadline until)
 {
     bool away = (st == TD_EPEER || st == TD_ETIMEDOUT) && m->described;
 
@@ -213,7 +213,7 @@ static td_status send_patiently(td__mirror *m, const td__parcel *p)
 
     for (;;) {
         td_status st = p ? td__mirror_send(m, p) : td__mirror_send_artifacts(m);
-        if (!st || !goes_on(m, st, until))
+        if (!st || !tries_again(m, st, until))
             return st;
         if (!told)
             TD_LOG(WARN, TRAIN, "checkpoint.upload: it is tried again: %s", td_last_error());

@@ -79,8 +79,6 @@ uint64_t td__shm_count(const td__mesh *m, td__shm_counter which); /* mine */
 void td__shm_raise(td__mesh *m, td__shm_counter which, uint64_t to);
 TD_NODISCARD td_status td__shm_await(td__mesh *m, int rank, td__shm_counter which,
                                      uint64_t at_least, td__deadline until);
-TD_NODISCARD td_status td__shm_await_all(td__mesh *m, td__shm_counter which, uint64_t at_least,
-                                         td__deadline until);
 
 bool td__shm_reached(const td__mesh *m, int rank, td__shm_counter which, uint64_t at_least);
 /* The first half of meet(): raise TD_SHM_MET; to what, everybody's must come. */

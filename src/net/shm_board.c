@@ -65,8 +65,8 @@ td_status td__shm_await(td__mesh *mesh, int rank, td__shm_counter which, uint64_
     return await_word(m, rank, &m->ranks[rank].counter[which].value, at_least, until);
 }
 
-td_status td__shm_await_all(td__mesh *mesh, td__shm_counter which, uint64_t at_least,
-                            td__deadline until)
+static td_status await_all(td__mesh *mesh, td__shm_counter which, uint64_t at_least,
+                           td__deadline until)
 {
     for (int i = 1; i < mesh->size; i++) {
         int r = mesh->rank + i < mesh->size ? mesh->rank + i : mesh->rank + i - mesh->size;
@@ -91,7 +91,7 @@ uint64_t td__shm_come(td__mesh *mesh)
 td_status td__shm_meet(td__mesh *mesh, td__deadline until)
 {
     TD_TRY(td__shm_health(shm_of(mesh)));
-    return td__shm_await_all(mesh, TD_SHM_MET, td__shm_come(mesh), until);
+    return await_all(mesh, TD_SHM_MET, td__shm_come(mesh), until);
 }
 
 void *td__shm_stage(const td__mesh *mesh, int rank, uint64_t chunk)

@@ -15,7 +15,11 @@
  *
  * Who cuts the block evenly (ZeRO) gets shards that begin where a chunk of a tensor does
  * (optim/optimizer.h), so that what depends on whole tensors can be put together from sums over
- * chunks. The map is a function of the params and the number of ranks: nothing of it is sent.
+ * chunks. Parameter servers cut where params begin, by a map of their own (ps/shard_map.h): what
+ * depends on a whole param (the norms of LAMB, its squares for clipping) is computed by one server,
+ * in the order of one rank, and no push needs calls between servers to put it together.
+ *
+ * The map is a function of the params and the number of ranks: nothing of it is sent.
  * reshard.h says who sends what to whom when one map follows another. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_OWNERSHIP_H

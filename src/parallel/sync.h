@@ -29,6 +29,7 @@
 #ifndef TD_PARALLEL_SYNC_H
 #define TD_PARALLEL_SYNC_H
 
+#include "base/alloc.h"
 #include "base/key.h"
 #include "parallel/compress/compressor.h"
 #include "parallel/shards.h"
@@ -121,7 +122,8 @@ typedef struct td__sync_job {
     double verify;                 /* share of micro-batches that are run twice */
     int micro_batches, accumulate; /* 0: not known yet */
     uint64_t seed;
-    const char *backend; /* NULL: the default */
+    const char *backend;   /* NULL: the default */
+    const char *partition; /* (data.partition) ranks are to have samples of their own; NULL: not */
 } td__sync_job;
 
 /* ---- Rules ----------------------------------------------------------------------------------- */
@@ -142,6 +144,8 @@ typedef struct td__sync_traits {
     bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     bool keeps_batch;    /* a run that is resumed has the batch that it began with */
+    bool holds_rows;     /* ranks beside the leader have parts of the model that no other rank's
+                            params hold: a checkpoint needs all ranks */
     int threads;         /* that a rank computes with, at most; 0: any number */
     int replicas;  /* of the model: rank r has the rows of replica r modulo this; 0: every rank is
                      one */
@@ -220,6 +224,15 @@ typedef struct td__sync_inside {
     bool shares; /* each updates some of them: the squares for clipping are added up */
 } td__sync_inside;
 
+/* A generation of elastic ranks that begins. */
+typedef struct td__sync_resizing {
+    td_comm *comm;
+    const td_params *params;
+    const char *checkpoint_dir; /* rank 0 uses it; NULL: none */
+    uint64_t step;              /* the last one that is done */
+    bool begins;                /* so does the run, or it is resumed */
+} td__sync_resizing;
+
 struct td__sync_ops {
     const char *name, *help;
     const char *promise; /* about bits */
@@ -242,6 +255,9 @@ struct td__sync_ops {
     td_status (*check)(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w);
     /* (optional) The same, of the model. */
     td_status (*check_params)(const td__sync_config *c, const td_params *ps);
+    /* (optional) Elastic ranks, before the rule of a generation is made: c becomes what has been
+     * asked for meanwhile, the same on all of them. Collective. */
+    td_status (*resize)(td__sync_config *c, const td__sync_resizing *r);
     /* (optional) What of the optimizer's work the rule does itself, or leaves to it. */
     void (*resolve)(td__sync_config *c, const td__sync_job *j, td_optim_opts *optim);
     /* (optional) Over the defaults, which are all zero but in_flight, 1. */
@@ -445,6 +461,10 @@ TD_NODISCARD td_status td__sync_check(const td__sync_config *c, const td__sync_j
 /* Once, when a trainer is made: who applies what. */
 TD_NODISCARD td_status td__sync_resolve(td__sync_config *c, const td__sync_job *j,
                                         const td__sync_world *w, td_optim_opts *optim);
+/* Before td__sync_create, where ranks are elastic. */
+TD_NODISCARD td_status td__sync_resize(td__sync_config *c, const td__sync_resizing *r);
+/* The texts of c become copies. */
+TD_NODISCARD td_status td__sync_copy_texts(td__sync_config *c, td__arena *to);
 /* TD_EINVAL if the rule cannot train a model with these params. */
 TD_NODISCARD td_status td__sync_check_params(const td__sync_config *c, const td__sync_world *w,
                                              const td_params *ps);

@@ -1,5 +1,6 @@
 /* sync_config.c -- see sync.h: what a config says to the trainer, whatever rule it means. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
 #include "base/fail.h"
 #include "coll/comm.h"
 #include "parallel/sync.h"
@@ -91,4 +92,29 @@ td_status td__sync_mixed(td__sync_config *c)
 bool td__sync_has_momentum(const td__sync_config *c, const td_optim_opts *optim)
 {
     return optim->momentum > 0 || c->compress_with.momentum > 0;
+}
+
+/* ---- For the trainer ------------------------------------------------------------------------- */
+
+td_status td__sync_copy_texts(td__sync_config *c, td__arena *to)
+{
+    const char **texts[] = {&c->rule,   &c->compressor, &c->backup_replay, &c->compress_with.algo,
+                            &c->replay, &c->clients,    &c->schedule,      &c->stages};
+    enum { N = sizeof texts / sizeof *texts };
+    for (int i = 0; i < N + c->n_set; i++) {
+        const char **text = i < N ? texts[i] : &c->set[i - N].name;
+        if (*text && !(*text = td__arena_strdup(to, *text)))
+            return TD_FAIL(TD_ENOMEM, "no memory for the options of a sync rule");
+    }
+    return TD_OK;
+}
+
+td_status td__sync_resize(td__sync_config *c, const td__sync_resizing *r)
+{
+    td__sync_world w = td__sync_world_of(r->comm, true);
+    const td__sync_ops *rule;
+    if (!r->comm)
+        return TD_OK;
+    TD_TRY(td__sync_find(c, &w, &rule));
+    return rule->resize ? rule->resize(c, r) : TD_OK;
 }

@@ -28,7 +28,7 @@ static bool talk(const td__plan *p, int from, int to, bool down)
     return false;
 }
 
-/* A communicator of its own; operations on it count as the world's do, for faults on purpose. */
+/* A communicator of its own; operations on it count as the world's do, for fault injection. */
 static td_status split(td_comm *world, int color, td_comm **out)
 {
     TD_TRY(td_comm_split(world, color, 0, out));

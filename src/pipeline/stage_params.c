@@ -9,7 +9,8 @@
 #include "graph/params.h"
 #include "pipeline/chunks.h"
 
-int td__chunk_of_params(const td__cut *cut, size_t element)
+/* The chunk that updates these elements; -1: none does. */
+static int chunk_of(const td__cut *cut, size_t element)
 {
     for (int c = 0; c < cut->n_pieces; c++)
         for (int i = 0; i < cut->pieces[c].n_params; i++)
@@ -29,7 +30,7 @@ static int first_of(const td__rank_mesh *mesh, int stage)
 static int stage_of_param(const td__cut *cut, const td__pipeline_shape *shape, const td_params *ps,
                           int i)
 {
-    int c = td__chunk_of_params(cut, td_params_info(ps, i).offset);
+    int c = chunk_of(cut, td_params_info(ps, i).offset);
     return c < 0 ? 0 : td__schedule_stage(shape->schedule, shape->stages, c);
 }
 

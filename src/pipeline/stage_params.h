@@ -11,8 +11,6 @@
 #include "parallel/tensor_peers.h"
 #include "pipeline/pipeline.h"
 
-/* The chunk that updates these elements; -1: none does. */
-int td__chunk_of_params(const td__cut *cut, size_t element);
 /* Are sums of steps held until all ranks have theirs (held_step.h)? */
 bool td__stage_holds_steps(bool elastic, const td_params *ps);
 /* The shards of a td__sync_hold: the first replica of a stage owns its params, others are its

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "coll/comm.h"
 #include "coll/hang.h"
-#include "parallel/server_order.h"
+#include "ps/server_order.h"
 #include "ps/order.h"
 #include "ps/ps.h"
 #include "ps/team.h"
@@ -322,7 +322,7 @@ static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *w
         td__comm_await(r->peers, true);
     td__ps_waits(r, "pushes of workers");
     td_status st = look_for_push(r, only, until, worker, p, numbers);
-    r->in_vain = st == TD_ETIMEDOUT;
+    r->timed_out = st == TD_ETIMEDOUT;
     td__ps_waits(r, NULL);
     if (vigil)
         td__comm_await(r->peers, false);

@@ -171,7 +171,7 @@ struct td__ps_rule {
     bool stop;               /* another rank was asked to stop */
     int ordered;             /* servers that the operator has asked for last */
     td__deadline look_again; /* for that */
-    bool in_vain;            /* the last wait for pushes ended so */
+    bool timed_out;          /* the last wait for pushes has */
     bool change;             /* elastic: a worker is lost, the generation is to end */
     uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
@@ -196,6 +196,7 @@ struct td__ps_rule {
 TD_NODISCARD td_status td__ps_check(const td__sync_config *c, const td__sync_job *j,
                                     const td__sync_world *w);
 TD_NODISCARD td_status td__ps_check_params(const td__sync_config *c, const td_params *ps);
+TD_NODISCARD td_status td__ps_resize(td__sync_config *c, const td__sync_resizing *r);
 bool td__ps_asked(const td__sync_config *c);
 void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
 void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w,
@@ -216,8 +217,9 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
 /* All of them, for the table of a rule. */
 #define TD__PS_RULE                                                                               \
     .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
-    .check = td__ps_check, .check_params = td__ps_check_params, .exchange = td__ps_exchange,      \
-    .destroy = td__ps_destroy, .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, \
+    .check = td__ps_check, .check_params = td__ps_check_params, .resize = td__ps_resize,          \
+    .exchange = td__ps_exchange, .destroy = td__ps_destroy, .begin = td__ps_begin,                \
+    .batch = td__ps_batch, .step = td__ps_step,                                                   \
     .unplanned = "workers push and pull when they come to it", .meet = td__ps_meet,               \
     .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .states = td__ps_states,   \
     .abandon = td__ps_abandon, .prepared = td__ps_prepared, .forward = td__ps_forward

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "coll/comm.h"
 #include "graph/params.h"
-#include "parallel/server_order.h"
+#include "ps/server_order.h"
 #include "ps/ps.h"
 #include "ps/team.h"
 
@@ -69,6 +69,12 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
                        "parallel.clients: '%s' is no HOST:PORT of server 0 that clients can "
                        "connect to (port 0: any)",
                        c->clients);
+    if (j->partition && c->tables)
+        return TD_FAIL(TD_EINVAL, "data.partition: not with tables on servers, whose rows are "
+                                  "fetched ahead in one order of samples");
+    if (j->partition && c->mesh.size[TD_AXIS_DATA] > 1)
+        return TD_FAIL(TD_EINVAL, "data.partition: not with workers of several ranks along data "
+                                  "(parallel.data), which share each batch");
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.servers");
     TD_TRY(td__ps_team_check(c, j, w));
@@ -111,6 +117,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, bool toget
     int servers = servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
     bool server = w->rank < servers;
     out->keeps_batch = true;
+    out->holds_rows = c->tables;
     out->own_data = !together;
     if (workers < 1 || !servers) /* one rank that evaluates what others have trained */
         return;
@@ -306,15 +313,14 @@ void td__ps_destroy(td__sync *s)
 
 /* Elastic: a rank that does not answer a request in time counts as lost. The links know, and the
  * generation is told, or this rank would seem to have waited for something of its own. */
-static bool tell_late(td__ps_rule *r, const char *why)
+static void tell_late(td__ps_rule *r, const char *why)
 {
-    bool late = r->in_vain || (r->peers && td__comm_cause(r->peers) == TD_ETIMEDOUT);
+    bool late = r->timed_out || (r->peers && td__comm_cause(r->peers) == TD_ETIMEDOUT);
     for (int i = 0; r->lanes && i < r->n_lanes; i++)
         late = late || (r->lanes[i].link && td__comm_cause(r->lanes[i].link) == TD_ETIMEDOUT);
     late = r->base.x.elastic && (late || td__ps_tables_late(r->tables));
     if (late)
         td__comm_poison_all(r->base.x.comm, TD_ETIMEDOUT, why);
-    return late;
 }
 
 static void abandon(td__ps_rule *r, const char *why)
@@ -340,11 +346,9 @@ void td__ps_abandon(td__sync *s, const char *why)
     td__ps_rule *r = (td__ps_rule *)s;
     char text[512];
     snprintf(text, sizeof text, "%s", why); /* of the last error, which changes */
-    bool late = tell_late(r, text);
+    tell_late(r, text);
     abandon(r, text);
     r->parted = true;
-    if (late && td__comm_cause(s->x.comm)) /* the last error is that of all ranks now */
-        return;
 }
 
 td_status td__ps_serve(td__sync *s)

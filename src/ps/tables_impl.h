@@ -126,10 +126,11 @@ void td__rows_serve_stop(td__ps_tables *t);
 /* What a server does for others, and for itself. */
 TD_NODISCARD td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n,
                                      bool train, float *out);
-/* table_create.c: n tables between the ranks of comm, of which the first `servers` hold rows; the caller
- * fills in `at` (width, most), makes what clients (td__rows_client) and servers (td__rows_hold)
- * need of each, and opens them: lanes, and the servers' threads. Training (td__ps_tables_create)
- * and the benchmark (bench/ps/rows.c) both begin so. td__rows_open is collective. */
+/* table_create.c: n tables between the ranks of comm, of which the first `servers` hold rows; the
+ * caller fills in `at` (width, most), makes what clients (td__rows_client) and servers
+ * (td__rows_hold) need of each, and opens them: lanes, and the servers' threads. Training
+ * (td__ps_tables_create) and the benchmark (bench/ps/rows.c) both begin so. td__rows_open is
+ * collective. */
 TD_NODISCARD td_status td__rows_create(td_comm *comm, int servers, int n, td__ps_tables **out);
 TD_NODISCARD td_status td__rows_hold(td__ps_tables *t, td__ps_table *b, const td__id_table_opts *o);
 TD_NODISCARD td_status td__rows_open(td__ps_tables *t, td_comm *comm);

@@ -38,7 +38,8 @@ int td__ps_team_size(const td__sync_config *c)
     return td__rank_mesh_ranks(&mesh);
 }
 
-td__sync_config td__ps_team_config(const td__sync_config *c)
+/* The job of the mesh of a worker. */
+static td__sync_config config_of(const td__sync_config *c)
 {
     return (td__sync_config){.bucket_nbytes = c->bucket_nbytes,
                              .in_flight = c->in_flight,
@@ -52,7 +53,7 @@ td__sync_config td__ps_team_config(const td__sync_config *c)
 td_status td__ps_team_check(const td__sync_config *c, const td__sync_job *j,
                             const td__sync_world *w)
 {
-    td__sync_config inner = td__ps_team_config(c);
+    td__sync_config inner = config_of(c);
     const td__sync_ops *rule = c->rule ? td__sync_named(c->rule) : NULL;
     const td__schedule_def *schedule = NULL;
     int team = td__ps_team_size(c), ranks = w->ranks - c->servers;
@@ -88,7 +89,7 @@ td_status td__ps_team_check(const td__sync_config *c, const td__sync_job *j,
 
 void td__ps_team_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
-    td__sync_config inner = td__ps_team_config(c);
+    td__sync_config inner = config_of(c);
     int team = td__ps_team_size(c), member = (w->rank - c->servers) % team;
     if (team == 1 || w->rank < c->servers)
         return;
@@ -210,7 +211,7 @@ td_status td__ps_team_create(td__ps_rule *r)
     td__ps_team *t = r->team = td__calloc(1, sizeof *t);
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for a worker of %d ranks", r->team_size);
-    t->config = td__ps_team_config(r->base.x.config);
+    t->config = config_of(r->base.x.config);
     TD_TRY(td__comm_split_with(all, worker, r->rank, &PATIENT, &t->comm));
     TD_TRY(td_comm_split(all, worker, r->rank, &t->mesh));
     if (r->server >= 0)

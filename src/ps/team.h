@@ -20,8 +20,6 @@
 
 /* Ranks of a worker; 1: it is no mesh. */
 int td__ps_team_size(const td__sync_config *c);
-/* The job of the mesh of a worker. */
-td__sync_config td__ps_team_config(const td__sync_config *c);
 /* TD_EINVAL if workers of this rule cannot be meshes, or not of so many ranks. */
 TD_NODISCARD td_status td__ps_team_check(const td__sync_config *c, const td__sync_job *j,
                                          const td__sync_world *w);

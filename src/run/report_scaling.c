@@ -182,7 +182,8 @@ static void print_cards(td__text *t, const td__report_data *d, const td__scaling
     snprintf(label, sizeof label, "step, median (95 %% within %s)",
              td__unit_text(unit, s->p95_s, other));
     td__html_card(t, td__unit_text(unit, s->step_s, value), label);
-    td__html_card(t, td__human_si(s->samples_per_second, value), "samples per second, all ranks");
+    td__html_card(t, td__human_si(s->samples_per_second, value),
+                  "samples per second at the median step");
     snprintf(value, sizeof value, "%.2fx", s->speedup);
     snprintf(label, sizeof label, "speed-up on %d ranks%s", d->n_ranks,
              s->estimated ? ", an estimate" : "");

@@ -22,7 +22,7 @@ typedef enum td__train_end {
 typedef struct td__train_result {
     td__train_end end;
     uint64_t step, epoch;
-    double seconds; /* of training, without set-up and validation */
+    double seconds; /* of its steps: without set-up, validation and checkpoints */
     double samples_per_second, train_loss, best;
     uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
     double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */

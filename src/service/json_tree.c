@@ -78,8 +78,9 @@ static td__tree *convert(reader *r, const json_t *v, int depth)
                                                                                            : NULL;
 }
 
-td_status td__json_tree(td__arena *a, const char *text, size_t nbytes, const char *source,
-                        td__tree **out)
+/* Numbers and booleans become their texts. TD_EINVAL with "source:line:column: what". */
+static td_status parse_json(td__arena *a, const char *text, size_t nbytes, const char *source,
+                            td__tree **out)
 {
     reader r = {.a = a, .source = td__arena_strdup(a, source)};
     json_error_t e;
@@ -101,6 +102,6 @@ td_status td__json_or_yaml(td__arena *a, const char *text, size_t nbytes, const 
     while (blank < nbytes && strchr(" \t\r\n", text[blank]) && text[blank])
         blank++;
     return blank < nbytes && text[blank] == '{'
-               ? td__json_tree(a, text, nbytes, source, out)
+               ? parse_json(a, text, nbytes, source, out)
                : td__tree_parse(a, text, nbytes, source, true, out);
 }

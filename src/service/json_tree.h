@@ -6,9 +6,6 @@
 
 #include "job/tree.h"
 
-/* Numbers and booleans become their texts. TD_EINVAL with "source:line:column: what". */
-TD_NODISCARD td_status td__json_tree(td__arena *a, const char *text, size_t nbytes,
-                                     const char *source, td__tree **out);
 /* JSON if it begins with a brace, else YAML. */
 TD_NODISCARD td_status td__json_or_yaml(td__arena *a, const char *text, size_t nbytes,
                                         const char *source, td__tree **out);

@@ -36,4 +36,7 @@ TD_NODISCARD td_status td__safetensors_save(const char *path, const td_named_ten
                                             const td_metadata *metadata, int n_metadata,
                                             const td__st_show *show);
 
+/* Tensor i will not be read again soon: its part of the file needs no memory of ours. */
+void td__safetensors_forget(const td_safetensors *s, int i);
+
 #endif

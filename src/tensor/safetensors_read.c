@@ -282,6 +282,13 @@ td_tensor td_safetensors_tensor(const td_safetensors *s, int i)
     return t;
 }
 
+void td__safetensors_forget(const td_safetensors *s, int i)
+{
+    const entry *e = &s->entries[i];
+    size_t head = (size_t)(s->data - s->map.data);
+    td__file_map_forget(&s->map, head + (size_t)e->begin, (size_t)(e->end - e->begin));
+}
+
 int td_safetensors_metadata_count(const td_safetensors *s)
 {
     return s->n_metadata;

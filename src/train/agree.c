@@ -14,7 +14,6 @@
 #include "base/key.h"
 #include "base/text.h"
 #include "graph/backend_auto.h"
-#include "parallel/compress/compressor.h"
 #include "plan/schedule.h"
 #include "train/trainer_impl.h"
 
@@ -76,8 +75,9 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
     if (!o->nondeterministic && td__backend_traits(backend).on_processor)
-        td__text_printf(&text, "processor: %s on %s\n", td__isa_name(td__cpu_isa()),
-                        td__cpu_kind());
+        td__text_printf(&text, "processor: %s on %s%s%s\n", td__isa_name(td__cpu_isa()),
+                        td__cpu_kind(), o->same_processors ? " with " : "",
+                        o->same_processors ? td__cpu_more() : "");
     if (!o->nondeterministic && t->replica.state.gpu[0])
         td__text_printf(&text, "GPU: %s\n", t->replica.state.gpu);
     td_status st = td__text_status(&text);

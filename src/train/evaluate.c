@@ -221,7 +221,14 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
 td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part, const atomic_int *stop,
                                      bool *stopped, td__eval_result *out)
 {
-    return td__replicas_failed(t, evaluate(t, part, stop, stopped, out));
+    if (t->run.going)
+        return td__replicas_failed(t, evaluate(t, part, stop, stopped, out));
+    /* Of a program, between runs: watched as in one, but not before or after. */
+    td__train_explains(t, true);
+    td_status st = td__replicas_failed(t, evaluate(t, part, stop, stopped, out));
+    td__train_explains(t, false);
+    td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
+    return st;
 }
 
 td_status td__trainer_evaluate(td__trainer *t, td__dataset *part, td__eval_result *out)

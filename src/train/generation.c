@@ -9,7 +9,6 @@
 #include "fault/faults.h"
 #include "elastic/best_replica.h"
 #include "elastic/catch_up.h"
-#include "parallel/server_order.h"
 #include "train/sharded.h"
 #include "train/trainer_impl.h"
 
@@ -42,7 +41,8 @@ static td_status go_back(td__trainer *t)
            "%s: the latest checkpoint has steps that only the previous rank 0 had done; going back "
            "to step %llu",
            dir, (unsigned long long)step);
-    bool beside = t->elastic.sharded || t->o.sync.tables; /* some of it is not here to be saved */
+    /* Some of it is not here to be saved. */
+    bool beside = t->elastic.sharded || td__trainer_traits(t).holds_rows;
     td_status st = step > 0 && !beside ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
@@ -192,51 +192,20 @@ static td_status set_up(td__trainer *t)
     return TD_OK;
 }
 
-/* Rank 0: the number of servers that is asked for, if the model and the job allow it. */
-static int find_servers(td__trainer *t)
+/* What the operator asks of the rule, as it is now. Collective. */
+static td_status resize(td__trainer *t)
 {
-    td__sync_config c = t->o.sync;
-    td__sync_world w = td__trainer_world(t);
-    int n = t->o.checkpoint_dir ? td__server_order_read(t->o.checkpoint_dir) : 0;
-    td_status st = TD_OK;
-    if (!n || n == c.servers)
-        return c.servers;
-    c.servers = n;
-    if (n > 1 && !c.replicas)
-        st = TD_FAIL(TD_EINVAL,
-                     "parallel.servers: %d servers of elastic ranks need copies of "
-                     "their shards: set parallel.replicas to 1",
-                     n);
-    if (!st)
-        st = td__sync_check_params(&c, &w, t->replica.params);
-    if (st)
-        TD_LOG(WARN, TRAIN, "the run goes on with %d servers: %s", t->o.sync.servers,
-               td_last_error());
-    return st ? t->o.sync.servers : n;
-}
-
-/* Servers may come and go. Collective. */
-static td_status agree_on_servers(td__trainer *t)
-{
-    int32_t n = t->o.sync.servers;
-    if (!n || !t->world.comm)
-        return TD_OK;
-    if (t->world.rank == 0)
-        n = find_servers(t);
-    TD_TRY(td_broadcast(t->world.comm, &n, 1, TD_I32, 0, NULL));
-    if (n < 1 || n > TD__MOST_SERVERS)
-        return TD_FAIL(TD_EPROTO, "rank 0 asks for %d servers", n);
-    if (n != t->o.sync.servers && t->world.rank == 0)
-        TD_LOG(INFO, TRAIN, "%d servers in the place of %d from step %llu on", n, t->o.sync.servers,
-               (unsigned long long)t->replica.state.step + 1);
-    t->o.sync.servers = n;
-    return TD_OK;
+    return td__sync_resize(&t->o.sync, &(td__sync_resizing){.comm = t->world.comm,
+                                                            .params = t->replica.params,
+                                                            .checkpoint_dir = t->o.checkpoint_dir,
+                                                            .step = t->replica.state.step,
+                                                            .begins = t->world.generation == 1});
 }
 
 static td_status lead_and_train(td__trainer *t, td__train_result *out, bool *over)
 {
     if (t->o.members) {
-        TD_TRY(agree_on_servers(t));
+        TD_TRY(resize(t));
         TD_TRY(find_lead(t));
     }
     td__train_warn(t);

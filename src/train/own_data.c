@@ -49,12 +49,6 @@ td_status td__partition_check(const td__train_opts *o, const td__sync_world *w)
                        "data.partition: not with the sync rule %s, whose ranks share one order of "
                        "samples; name one of local updates in train.sync",
                        rule->name);
-    if (o->sync.tables)
-        return TD_FAIL(TD_EINVAL, "data.partition: not with tables on servers, whose rows are "
-                                  "fetched ahead in one order of samples");
-    if (o->sync.servers && o->sync.mesh.size[TD_AXIS_DATA] > 1)
-        return TD_FAIL(TD_EINVAL, "data.partition: not with workers of several ranks along data "
-                                  "(parallel.data), which share each batch");
     if (mode == TD_PARTITION_WEIGHTED)
         return check_weights(o, w, &traits);
     return o->n_weights ? TD_FAIL(TD_EINVAL, "data.weights: for data.partition weighted only")

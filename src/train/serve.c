@@ -109,8 +109,10 @@ static void holds(void *user, const td__param_range *at, int n, size_t total)
 static void waits(void *user, const char *what)
 {
     td__trainer *t = user;
+    td__micro_batch_set *at = atomic_load(&t->run.at);
     atomic_store(&t->run.waits, what);
     td__train_heartbeat(t, what ? TD_PHASE_COMM : TD_PHASE_COMPUTE, what ? what : "the step", NULL);
+    atomic_store(&t->run.at, at); /* in the midst of a batch, whose nodes are run after the wait */
 }
 
 static void lost(void *user)

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/fail.h"
 #include "graph/params.h"
 #include "base/log.h"
@@ -58,7 +57,6 @@ td_status td__train_save(td__trainer *t, bool best)
     bool shards = t->replica.shards && t->run.saves; /* then all ranks bring theirs */
     if (!t->run.checkpointer && !shards)
         return TD_OK;
-    uint64_t begin = td__clock_ns();
     char name[TD__STEP_NAME];
     td__step_name(t->replica.state.step, name);
     td__train_heartbeat(t, TD_PHASE_DISK, "checkpoint", name);
@@ -72,7 +70,6 @@ td_status td__train_save(td__trainer *t, bool best)
     td_status st = shards ? td__sharded_save(t, best, &saved) : save_blocks(t, best);
     if (st)
         return excuse(t, st);
-    t->report.seconds += 1e-9 * (double)(td__clock_ns() - begin);
     t->run.dirty = !saved;
     return TD_OK;
 }

@@ -449,8 +449,10 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     td_status st = check(t);
     if (!st && t->o.members) /* a generation makes its own of what was made without its comm */
         td__train_close(t);
+    t->run.going = true;
     if (!st)
         st = td__elastic_run(&t->elastic, out);
+    t->run.going = false;
     st = td__replicas_failed(t, st);
     td__train_drop_lead(t);
     td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */

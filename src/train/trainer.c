@@ -38,7 +38,8 @@ static td__sync_job job_of(const td__train_opts *o)
                           .micro_batches = o->micro_batches,
                           .accumulate = o->accumulate,
                           .seed = o->seed,
-                          .backend = o->backend};
+                          .backend = o->backend,
+                          .partition = o->partition};
 }
 
 td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
@@ -71,13 +72,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->partition));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
-    TD_TRY(copy_text(t, &o->sync.rule));
-    for (int i = 0; i < o->sync.n_set; i++)
-        TD_TRY(copy_text(t, &o->sync.set[i].name));
-    TD_TRY(copy_text(t, &o->sync.compressor));
-    TD_TRY(copy_text(t, &o->sync.backup_replay));
-    TD_TRY(copy_text(t, &o->sync.replay));
-    TD_TRY(copy_text(t, &o->sync.compress_with.algo));
+    TD_TRY(td__sync_copy_texts(&o->sync, t->plan.arena));
     td__sync_world w = td__trainer_world(t);
     TD_TRY(td__train_check(o, &w));
     if (o->batch < 1)
@@ -439,6 +434,12 @@ static void take_watch(td__train_state *s, const td__train_state *now)
     memcpy(s->watch, now->watch, sizeof s->watch);
 }
 
+/* Is how long the run is a part of the job's digest? Then it is another one in a longer run. */
+static bool length_counts(const td__train_opts *o)
+{
+    return td__schedule_has_end(o->schedule.name) && !o->schedule.total_steps;
+}
+
 td_status td__trainer_resume(td__trainer *t, bool *found)
 {
     td__checkpoint_info info;
@@ -453,7 +454,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
         TD_TRY(td__checkpoint_load(&info, t->replica.params, t->replica.optimizer));
     }
     TD_TRY(td__checkpoint_read_blocks(&info, &t->replica.sync_states));
-    if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0)
+    if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0 && !length_counts(&t->o))
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->replica.state.job_digest);
     TD_TRY(td__train_check_resumed(t, &info));

@@ -86,6 +86,7 @@ typedef struct td__train_opts {
     bool any_gpu;                  /* resume from what another kind of GPU has computed */
     int checkpoint_keep;           /* newest ones kept, besides the best; 0 means 3 */
     const char *checkpoint_upload; /* URL; carried out by observers (mirror/mirror.h); NULL: none */
+    bool same_processors;          /* ranks on unlike ones are refused, for oneDNN's sake too */
     const char *job_digest;        /* sha256 of the job as far as it decides the numbers */
     bool profile;
     bool no_advice; /* nobody wants to be told that ranks are crowded */
@@ -159,6 +160,8 @@ TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
 TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part,
                                                   const atomic_int *stop, bool *stopped,
                                                   td__eval_result *out);
+/* What is written of a run that is over, for heartbeats; NULL: it is. */
+void td__trainer_writes(td__trainer *t, const char *what);
 /* The scores of all samples of d (scores.h), freed with td__scores_fini. */
 TD_NODISCARD td_status td__trainer_scores(td__trainer *t, td__dataset *d, td__scores *out);
 /* Can one rank compute them without the others? */

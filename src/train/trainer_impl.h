@@ -71,6 +71,7 @@ typedef struct td__train_run {
         double gap;    /* mean, newest first, of the batches from one to the next; 0: none yet */
     } orders;          /* of a leader */
     const atomic_int *stop; /* NULL: nobody asks for it */
+    bool going;             /* the run is under way: its loop says what this rank does */
     td__checkpointer *checkpointer;
     bool saves;     /* with shards: rank 0 writes checkpoints */
     bool dirty;     /* something happened since the last checkpoint */

@@ -86,10 +86,13 @@ static td_status check_batch(const td__trainer *t, const td__checkpoint_info *fr
     if (!was || was == is)
         return TD_OK;
     bool each = t->o.batch_per_rank > 0;
+    td__sync_world w = td__trainer_world(t);
+    const td__sync_ops *rule;
+    TD_TRY(td__sync_find(&t->o.sync, &w, &rule));
     if (td__trainer_traits(t).keeps_batch)
-        return TD_FAIL(TD_EINVAL,
-                       "%s: was trained with batches of %lld, now %lld: with parallel.servers %s",
-                       from->path, was, is, each ? "resume on as many workers" : "it is the same");
+        return TD_FAIL(TD_EINVAL, "%s: was trained with batches of %lld, now %lld: with %s %s",
+                       from->path, was, is, rule->key ? rule->key : rule->name,
+                       each ? "resume on as many workers" : "it is the same");
     if (t->o.steps)
         return TD_OK;
     return each

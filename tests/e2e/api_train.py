@@ -4,9 +4,14 @@
 
 Loads the shared library, trains the job with a callback for every step, loads the run again and
 predicts. Prints the digest of the weights, the steps that the callback heard of, and how many
-samples of the test part were classified rightly. Under a launcher it is one of its ranks."""
+samples of the test part were classified rightly. Under a launcher it is one of its ranks. With
+API_TRAIN_PAUSE=SECONDS it does something else for so long between its calls.
+
+api_train.py --sizes: names of structs and their bytes, to be compared with those of C."""
 import ctypes
+import os
 import sys
+import time
 
 MAX_DIMS, MAX_METRICS = 6, 8
 I64, U64, DOUBLE, TEXT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_double, ctypes.c_char_p
@@ -45,7 +50,16 @@ class Callbacks(ctypes.Structure):
 class JobOpts(ctypes.Structure):
     _fields_ = [("comm", VOID), ("run_dir", TEXT), ("no_run_dir", ctypes.c_bool),
                 ("resume", ctypes.c_bool), ("profile", ctypes.c_bool), ("threads", ctypes.c_int),
-                ("input", TEXT), ("callbacks", Callbacks)]
+                ("input", TEXT), ("callbacks", Callbacks), ("train", VOID), ("valid", VOID),
+                ("test", VOID)]
+
+
+STRUCTS = {"td_shape": Shape, "td_metrics": Metrics, "td_step_info": StepInfo,
+           "td_run_result": RunResult, "td_callbacks": Callbacks, "td_job_opts": JobOpts}
+
+
+def pause():
+    time.sleep(float(os.environ.get("API_TRAIN_PAUSE", "0")))
 
 
 def main(library, path, run_dir, *sets):
@@ -77,7 +91,9 @@ def main(library, path, run_dir, *sets):
     assert 0 < metrics.value[0] < 100, "loss of the first weights"
     td.td_dataset_destroy(part)
     first = metrics.value[0]
+    pause()
     check(td.td_trainer_fit(trainer, ctypes.byref(result)))
+    pause()
     rank = td.td_trainer_rank(trainer)
     check(td.td_trainer_save(trainer, (run_dir + ".safetensors").encode()))
     check(td.td_trainer_part(trainer, b"test", ctypes.byref(part)))
@@ -109,4 +125,8 @@ def main(library, path, run_dir, *sets):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--sizes":
+        for name, struct in STRUCTS.items():
+            print(name, ctypes.sizeof(struct))
+    else:
+        main(*sys.argv[1:])

@@ -38,7 +38,8 @@ NodeName=n[1-2] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[$((port + 1))-
 PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 EOF
     background munged --foreground --force --key-file="$dir/munge/key" \
-        --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" --log-file="$dir/munge/log" --seed-file="$dir/munge/seed"
+        --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" \
+        --log-file="$dir/munge/log" --seed-file="$dir/munge/seed"
     ready test -S munge/socket
     background slurmctld -D -c -i
     for node in n1 n2; do background "$@" slurmd -D -N $node; done

@@ -29,6 +29,22 @@ has_lines() { [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -gt 
 [ "$(grep -c '^step [0-9]*/300  epoch' out)" -eq 6 ] || fail "not a line every 50 steps: $(cat out)"
 [ "$(grep -c 'valid:.*accuracy' out)" -eq 3 ] || fail "not three validations: $(cat out)"
 want=$(digest_of whole)
+# One speed for one run: of the seconds of its steps, on the console and in the report; that of the
+# median step is called so.
+"$tandem" train job.yaml --run-dir ranks -n 2 --set checkpoint.every=1 --set train.steps=150 \
+    >out2 2>&1 || fail "two ranks: $(cat out2)"
+python3 - out whole out2 ranks <<'END' || fail "another speed in the report than on the console"
+import re, sys
+for console, run in zip(sys.argv[1::2], sys.argv[2::2]):
+    said = re.search(r"time +(.*) of training, (.*) samples/s", open(console).read()).groups()
+    cards = dict(reversed(c) for c in re.findall(
+        r'class="card"><b>(.*?)</b><span>(.*?)</span>',
+        open(run + "/report.html").read()))
+    shown = cards["of training"], cards["samples per second"]
+    assert said == shown, (run, said, shown)
+    assert not [l for l in cards if "samples per second, all" in l], cards
+assert "samples per second at the median step" in cards, cards
+END
 
 "$terminal" 100 out "$tandem" train job.yaml --run-dir seen </dev/null ||
     fail "on a terminal: status $?: $(cat out)"

@@ -77,5 +77,6 @@ tar source: webdataset, train: shapes.tar, size: 8
 tfrecord source: tfrecord, train: t.tfrecord, maps: [normalize]
 pictures source: tfrecord, train: im.tfrecord, size: 8
 parquet source: parquet, train: t.parquet, missing: mean, maps: [normalize]
+measured source: parquet, train: t.parquet, missing: mean, maps: [normalize], fit: train
 SOURCES
 none_left "the last one"

@@ -29,8 +29,18 @@ want=$(digest)
 run 0 "$tandem" train hooks.yaml --run-dir hooked
 same "commands change nothing"
 grep -qx 'end 60 hooked none' said || fail "the end: $(cat said)"
-grep -q '^epoch [123] [0-9]*$' said || grep -q 'on.epoch: left out' out || fail "$(cat said)"
-[ -s bests ] || grep -q 'on.best: left out' out || fail "no best"
+# Nothing runs before the first; each of the others has run or is said to be left out.
+grep -qx 'epoch 1 20' said || fail "the first epoch: $(cat said)"
+left_out() { grep -c "on.$1: left out: the command before it is still running" out; }
+[ $(($(grep -c '^epoch [123] [246]0$' said) + $(left_out epoch))) = 3 ] ||
+    fail "not three epochs: $(cat said out)"
+best=$(grep -c 'valid:.* best$' out)
+[ $(($(cat bests 2>/dev/null | wc -l) + $(left_out best))) = "$best" ] && [ "$best" -ge 1 ] ||
+    fail "not $best times the best: $(cat out)"
+rm -f said bests
+grep -v 'epoch:' hooks.yaml >bests.yaml
+run 0 "$tandem" train bests.yaml --run-dir bests-alone
+[ -s bests ] && grep -qx best bests || fail "on.best alone has not run: $(cat out)"
 rm said
 run 0 "$tandem" train hooks.yaml --run-dir two -n 2
 same "two ranks"

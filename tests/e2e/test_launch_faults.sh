@@ -1,8 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What surrounds a launch is not as it should be: a full disk or nobody behind its output, standard
-# descriptors that are closed, few open files allowed; numbers that are too large.
+# descriptors that are closed, few open files allowed; numbers that are too large; an agent that
+# does not end.
 . "$(dirname "$0")/lib.sh"
+
+# An agent of fixed ranks that does not end when they have: it has a deadline, and the job ends
+# well. That takes a while, so it goes on beside the rest.
+printf '#!/bin/sh\nshift\n"$@"\nexec sleep 1000\n' >stays
+chmod +x stays
+stays() {
+    limited "$tandem" launch -n 2 --hosts localhost:1,b:1 --listen 127.0.0.1 --ssh "$dir/stays" \
+        --grace 100ms -- sh -c 'echo "rank $RANK ends"' >stays.out 2>&1
+    echo $? >stays.status
+}
+stays &
 prog=$build/tests/prog_members
 cat >"$mark" <<'JOB'
 name: spirals
@@ -80,4 +92,8 @@ run 7 "$tandem" launch -n 1 --elastic --restarts 2 --lease 10s -- sh once.sh "$d
 tail -n 1 out | grep -q 'without a step forward; the last: .*exit status 7: the disk is made of' ||
     fail "the cause is not what happens again and again"
 none_left "a launch"
+
+soon [ -s stays.status ] || fail "an agent that stays holds the job up"
+[ "$(cat stays.status)" = 0 ] && [ "$(grep -c 'rank [01] ends' stays.out)" = 2 ] ||
+    fail "an agent that stays: status $(cat stays.status): $(cat stays.out)"
 echo "test_launch_faults: good"

@@ -86,6 +86,13 @@ run 7 "$tandem" launch -n 1:2 --framework none --restarts 2 -- \
 has 'exit status 6: rank 0 of 2 .*(restart 2 of 2)'
 none_left "failures"
 
+# A program of Tandem's with a world of its own is not two programs alone.
+run 1 "$tandem" launch -n 1:2 --restarts 1 -- "$build/examples/09_product"
+has 'EINVAL: .*wants a fixed world (td_comm_world): give tandem launch --framework none'
+! grep -q 'of 1:' out || fail "a world of one: $(cat out)"
+run 0 "$tandem" launch -n 2:2 --framework none -- "$build/examples/09_product"
+has 'rank 1 of 2'
+
 # Hosts: one joins (the file says so), one has fewer slots, one leaves, one is lost.
 three=(--hosts-file hosts --listen 127.0.0.1 --ssh "$dir/rsh" --restarts 2)
 echo localhost:1 >hosts
@@ -136,6 +143,8 @@ grep -q '2 ranks are wanted' said || fail "scale: $(cat said)"
 meet 2-0 2
 has 'another number of ranks is wanted: 2 ranks on 1 host'
 "$tandem" status control >said 2>&1 || fail "status: $(cat said)"
+"$tandem" scale control 2 >said 2>&1 || fail "scale: $(cat said)"
+grep -q '2 ranks are wanted: this world has as many and goes on' said || fail "scale: $(cat said)"
 "$tandem" scale control 4 >said 2>&1 && fail "more than MAX"
 grep -q 'this job can have 1 to 3 ranks' said || fail "scale: $(cat said)"
 kill -INT $pid

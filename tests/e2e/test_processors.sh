@@ -55,6 +55,30 @@ has 'the run was computed with .*, which is not here'
 run 0 "$tandem" train job.yaml --run-dir best --set train.steps=6
 TANDEM_ISA=scalar run 0 "$tandem" train job.yaml -n 1:2 --resume=best
 has 'continues with scalar: results will not be bit-identical'
+# Of the same kind, but with other caches or vector extensions, by which oneDNN chooses kernels.
+grep -q '"more": "vectors [0-9a-f]*, caches' best/checkpoints/step-00000006/state.json ||
+    fail "the checkpoint does not say what oneDNN saw"
+run 0 "$tandem" train job.yaml --run-dir caches --set train.steps=6
+python3 - caches/checkpoints/step-*/state.json <<'PY' || fail "another checkpoint"
+import hashlib, json, re, sys
+path = sys.argv[1]
+def dump(o, **how): # numbers as they were written
+    return re.sub(r'"\\u0000([^"]*)"', r"\1", json.dumps(o, **how))
+state = json.loads(open(path).read(), parse_float="\0".__add__)
+state["processor"]["more"] = "vectors 0, caches 1k/1"
+del state["sha256"]
+text = dump(state, sort_keys=True, separators=(",", ":"))
+state["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+open(path, "w").write(dump(state))
+PY
+cp -r caches others; cp -r caches elastic-others
+run 2 "$tandem" train job.yaml --resume=caches --set parallel.processors=same
+has 'was computed with vectors 0, caches 1k/1, here are vectors .*parallel.processors is same'
+run 2 "$tandem" train job.yaml -n 1:2 --resume=elastic-others --set parallel.processors=same
+has 'was computed with vectors 0, caches 1k/1, here are vectors .*parallel.processors is same'
+run 0 "$tandem" train job.yaml --resume=others
+has 'here are vectors .*: oneDNN may choose other kernels, whose last bits differ'
+run 0 "$tandem" train job.yaml -n 2:2 --run-dir alike --set parallel.processors=same
 # All with a set that is named: as the lesser one does by itself, untuned; what is not there is
 # said.
 TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --run-dir untuned \

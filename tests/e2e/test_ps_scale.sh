@@ -53,6 +53,21 @@ goes_on "one server"
 scale 5 --servers 2 # with as many ranks
 soon grep -q '2 servers in the place of 1 from step' out || fail "a worker does not become a server"
 goes_on "a second server"
+# More than the model has params: the run says so, and the order is as it was before.
+scale 6 --servers 5
+soon grep -q 'goes on with 2 servers: .*5 servers for a model of 4 params' out ||
+    fail "five servers of four params"
+order() { cat moved/checkpoints/servers 2>/dev/null; }
+soon [ "$(order)" = 2 ] || fail "the order for five servers stays"
+goes_on "an order that cannot be"
+refused() { # TEXT RUN ARGUMENTS...: in one line, and nothing is ordered
+    local was; was=$(cat "$2/checkpoints/servers" 2>/dev/null)
+    "$tandem" scale "${@:2}" >scaled 2>&1
+    [ $? = 2 ] || fail "scale ${*:2}: not status 2"
+    [ "$(wc -l <scaled)" = 1 ] && grep -q -- "$1" scaled || fail "scale ${*:2}: $(cat scaled)"
+    [ "$(cat "$2/checkpoints/servers" 2>/dev/null)" = "$was" ] || fail "scale ${*:2}: an order"
+}
+refused 'this job can have' moved 99 --servers 3
 ended() { ! kill -0 $launcher 2>/dev/null; }
 soon ended || fail "the run does not end"
 wait $launcher || fail "status $?"
@@ -60,6 +75,16 @@ wait $launcher || fail "status $?"
 losses moved
 cmp -s dense.losses moved.losses || fail "a wrong result: other losses"
 
-run 2 "$tandem" scale moved 3 --servers 3
-has 'leave no rank to train'
-[ "$(wc -l <out)" = 1 ] || fail "more than a line"
+refused 'leave no rank to train' moved 3 --servers 3
+refused 'dense is a run without parameter servers' dense 4 --servers 2
+run 0 "$tandem" train tables.yaml --sync sync --servers 1 --run-dir alone --set train.epochs=1
+refused 'need copies of their shards, and alone was begun without' alone 4 --servers 2
+
+# A run that is resumed has the servers that were ordered last; others, if the job says others.
+echo 3 >moved/checkpoints/servers
+run 0 "$tandem" train --resume=moved -n 3:4 --set train.epochs=61
+has '3 servers in the place of 2 from step .* the last order of this run'
+run 0 "$tandem" train --resume=moved -n 3:4 --set train.epochs=62 --servers 1 \
+    --set parallel.replicas=0
+! grep 'in the place of' out || fail "an order counts more than --servers"
+[ ! -e moved/checkpoints/servers ] || fail "the order stays"

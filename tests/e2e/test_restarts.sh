@@ -47,6 +47,13 @@ has 'a lease of 100 ms is too short for a heartbeat every 200 ms'
 run 2 "$tandem" train "$mark" -n 2 --hang 100ms
 has 'a lease of 100 ms is too short for a heartbeat every 200 ms; give a longer --hang'
 
+# Ranks that have ended their run do not hang, however long the rest of their work takes.
+rm -f ended
+run 0 "$tandem" train "$mark" -q -n 2 --hang 600ms --run-dir ended.run \
+    --set 'on.end=sleep 2; touch ended'
+same "with a command at its end"
+[ -e ended ] || fail "the command at the end of the run did not end"
+
 # A program that fails each time: the last failure is the launcher's.
 run 9 "$tandem" launch -n 2 --restarts 2 -- sh -c 'exit $((7 + TORCHELASTIC_RESTART_COUNT))'
 has 'failed with exit status 8: rank [01] of 2 on host localhost; all .*(restart 2 of 2)'

@@ -121,8 +121,8 @@ losses fetched
 cmp -s dense.losses fetched.losses || fail "fetched: a wrong result: other losses"
 run 0 "$tandem" eval fetched --threads 1
 run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir pruned \
-    --set checkpoint.keep=2 --set checkpoint.upload="file://$dir/few" --threads 1 --set checkpoint.every=1 "${never[@]}" \
-    --set train.epochs=4
+    --set checkpoint.keep=2 --set checkpoint.upload="file://$dir/few" --threads 1 \
+    --set checkpoint.every=1 "${never[@]}" --set train.epochs=4
 [ "$(find few -name tables.json | wc -l)" -le 3 ] || fail "tables.json of $(ls few)"
 [ "$(find few/tables -type f | wc -l)" -le 20 ] || fail "files of tables stay: $(ls few/tables)"
 for file in store/tables/*16.delta-*; do
@@ -212,3 +212,13 @@ rm four/checkpoints/tables/emb.weight.1-of-2.32.delta
 run 2 "$tandem" eval four
 has 'files of 1 of 2 servers for table emb.weight at step 32'
 [ "$(wc -l <out)" = 1 ] || fail "eval without a file: more than a line"
+
+# Rows are waited for in the midst of a batch; what a worker computes after that has a name.
+sed 's/{linear: 16, act: relu}/{linear: 2048, name: wide}/; s/batch: 64/batch: 1024/' tables.yaml |
+    sed 's/micro_batches: 4/micro_batches: 1/; s/epochs: 2/epochs: 200/' >"$mark"
+"$tandem" train "$mark" -q -n 1 --servers 1 --sync sync --run-dir named >out 2>&1 &
+names() { "$tandem" status named 2>/dev/null | grep -q 'compute: the step, wi'; }
+soon names || fail "no node is named: $("$tandem" status named)"
+kill -INT $!
+wait $!
+[ $? = 130 ] || fail "interrupted: not status 130"

@@ -39,6 +39,14 @@ has "new.csv:4: column 'region' is 'atlantis'.*read as \"other\""
 [ "$(sed -n 2,4p said.csv | cut -d , -f 2 | xargs)" = "basic plus pro" ] || fail "$(cat said.csv)"
 sed 1d said.csv | cut -d , -f 3- | awk -F , '{ s = 0; for (i = 1; i <= NF; i++) s += $i
     if (NF != 3 || s < 0.999 || s > 1.001) exit 1 }' || fail "no probabilities: $(cat said.csv)"
+# The label's column may be there, blank, unknown or not: nobody asks it for a prediction.
+awk -F , -v OFS=, 'NR == 1 { print $0, "plan" }
+    NR > 1 { print $0, NR == 2 ? "" : NR == 3 ? "gold" : NR == 4 ? "7" : "basic" }' \
+    new.csv >blank.csv
+run 0 "$tandem" predict job.yaml --input blank.csv -o blank-said.csv
+cmp -s said.csv blank-said.csv || fail "another prediction with blank labels: $(cat blank-said.csv)"
+run 2 "$tandem" eval job.yaml --input blank.csv
+has "column 'plan' is '', expected a class that the model was trained on"
 # Rows with labels that came later measure the run; it is right in most of them, line by line too.
 { echo 'id,minutes,region,plan'; rows 1500 1700; } >later.csv
 run 0 "$tandem" eval job.yaml --input later.csv --scores
@@ -54,12 +62,40 @@ run 0 "$tandem" export job.yaml -o by-job.npz
 run 0 "$tandem" export runs/customers-0001 -o by-run.npz
 cmp -s by-job.npz by-run.npz || fail "the job's newest run is another"
 run 2 "$tandem" export nosuch.yaml -o no.npz
-# A longer run: its rate ends with it, so it is said what to do, and that is done.
-run 2 "$tandem" train job.yaml --resume --set train.epochs=22
-has 'differs in train.epochs (20, now 22), and its learning rate ends with the run'
-run 0 "$tandem" train job.yaml --set train.epochs=1 --run-dir more \
-    --set "$(grep -o 'model.from=.*' out)"
-grep -Eq 'test accuracy  (100.00|9[0-9]\...) %' out || fail "it begins from other weights"
+# A longer run goes on where it was, optimizer and place in the data included; init's learning rate
+# ends with the run, which one warning says. The same bits on ranks, elastic ones, and after a kill.
+run 0 "$tandem" train job.yaml --set train.epochs=5 --run-dir five
+run 0 "$tandem" train job.yaml --set train.epochs=2 --run-dir two
+rates() { grep '"kind": "step"' "$1/metrics.jsonl" | grep -o '"lr": [0-9.e-]*'; }
+steps=$(rates two | wc -l)
+want=
+longer() { # NAME OPTIONS...
+    local to=$1
+    cp -r two "$to"
+    run 0 "$tandem" train job.yaml --resume="$to" --set train.epochs=5 "${@:2}"
+    [ "$(grep -c 'ends elsewhere\|another job' out)" = 1 ] || fail "$to: not one line: $(cat out)"
+    has 'now ends elsewhere: train.epochs (2, now 5); the weights differ from those of one run'
+    [ -n "$want" ] || want=$(digest)
+    same "longer: $to"
+    cmp -s <(rates five | sed "1,${steps}d") <(rates "$to" | sed "1,${steps}d") ||
+        fail "$to: rates are not those of five epochs, from the step after two on"
+}
+longer one
+longer ranks -n 2
+longer elastic -n 2:2
+longer died -n 2:2 --faults 'kill rank=0 at=step:70'
+cp -r two killed
+"$tandem" train job.yaml --resume=killed --set train.epochs=5 -n 2 \
+    --faults 'kill rank=1 at=step:45' >out 2>&1 && fail "nobody was killed: $(cat out)"
+run 0 "$tandem" train job.yaml --resume=killed --set train.epochs=5
+same "longer, and killed before its first checkpoint"
+grep -q ' warn ' out && fail "a second warning: $(cat out)"
+run 0 "$tandem" train job.yaml --resume=one --set train.epochs=5
+has 'one is already finished'
+run 2 "$tandem" train job.yaml --resume=one --set train.epochs=4
+has 'differs in train.epochs (5, now 4), and the run has done more: step [0-9]*, epoch 5'
+run 2 "$tandem" train job.yaml --resume=one --set train.epochs=9 --set train.batch=32
+has 'cannot resume one: the job differs in train.batch'
 
 # --- Text classification: sentences with a label, new sentences without ---------------------------
 task text
@@ -115,6 +151,39 @@ run 0 "$tandem" predict runs/load-0001 --input load.csv -o next.csv
 # The last window is the forecast of the hour after the file: 600 is a multiple of 24.
 awk -F , 'END { v = $NF; exit !(v > 46 && v < 54) }' next.csv ||
     fail "forecast: $(tail -1 next.csv)"
+
+# And by init alone, from hours and numbers: the model reads the numbers before.
+awk -F , 'NR == 1 { print "time,load" }
+    NR > 1 { n = NR - 2; printf "2024-01-%02d %02d:00,%s\n", 1 + n / 24, n % 24, $2 }' load.csv \
+    >hours.csv
+run 0 "$tandem" init hours.csv -o hours.yaml
+grep -q 'window: 24' hours.yaml && grep -q 'left out: time (dates or times' hours.yaml ||
+    fail "no time series: $(cat hours.yaml)"
+run 0 "$tandem" train hours.yaml
+mae=$(sed -n 's/ *test mae *\([0-9.]*\).*/\1/p' out)
+awk "BEGIN { exit !($mae < 1.5) }" || fail "hours: off by $mae of 20"
+run 0 "$tandem" predict runs/hours-0001 --input hours.csv -o next.csv
+awk -F , 'END { v = $NF; exit !(v > 46 && v < 54) }' next.csv || fail "hours: $(tail -1 next.csv)"
+head -n 100 hours.csv >few.csv
+run 2 "$tandem" init few.csv -o few.yaml
+has "no column says anything about 'load'"
+# Rows without a number are left out of training; those of new rows want no label, the training file
+# itself neither.
+awk -F , -v OFS=, 'NR > 1 && NR % 40 == 9 { $2 = "" } { print }' load.csv >gaps.csv
+sed -e 's/load.csv/gaps.csv/; s/numeric: load/numeric: hour/; s/epochs: 30/epochs: 2/' \
+    -e 's/^  target: number/&\n  missing: drop/' job.yaml >gaps.yaml
+run 0 "$tandem" train gaps.yaml --run-dir gaps
+run 0 "$tandem" predict gaps --input gaps.csv -o gaps-said.csv
+[ "$(wc -l <gaps-said.csv)" -gt 500 ] || fail "predictions of gaps.csv: $(wc -l <gaps-said.csv)"
+run 0 "$tandem" eval gaps --input gaps.csv # of the rows that have one
+# Folds with windows so wide that their gaps leave no training window, measured or not.
+head -n 61 load.csv >short.csv
+for fit in train all; do
+    run 2 "$tandem" check job.yaml --set data.train=short.csv --set data.window=25 \
+        --set 'data.split={folds: 3, fold: 1, test: 0.1}' --set data.missing=mean \
+        --set data.fit=$fit
+    has 'part train has no samples'
+done
 
 # --- A C program that trains its own graph on two ranks, with the installed library ---------------
 task c

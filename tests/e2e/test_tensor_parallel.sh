@@ -160,7 +160,7 @@ activations() {
     awk '/zero 0/ { print int($10 * ($11 == "MB" ? 1000 : $11 == "GB" ? 1e6 : 1)) }' out
 }
 whole=$(activations false) rows=$(activations true)
-[ "${rows:-0}" -gt 0 ] && [ "$rows" -lt $((whole * 75 / 100)) ] ||
+[ "${rows:-0}" -gt 0 ] && [ "$rows" -lt $((whole * 80 / 100)) ] ||
     fail "activations of $rows kB by rows, $whole kB without"
 
 # Without pieces that are given, ranks agree with each other, and about with one rank.

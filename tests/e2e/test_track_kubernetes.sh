@@ -7,6 +7,7 @@
 kind=kubernetes
 also='image: small'
 stopped=143 killed=143 # a pod that is deleted takes its status with it
+host=node
 need_command python3
 need_command curl
 [ -n "${TD_KUBE_API_UP:-}" ] || skip "TD_KUBE_API_UP names no script that starts an API server"
@@ -15,7 +16,7 @@ port=${TD_KUBE_PORT:-$((20000 + $$ % 3000 * 4))} # below those that clients get
 release() { kill $(cat "$dir/kube/pids" 2>/dev/null) 2>/dev/null; }
 "$TD_KUBE_API_UP" "$dir/kube" "$port" >up 2>&1 || { release; skip "no API server: $(tail -1 up)"; }
 mkdir node
-background python3 "$source/tests/e2e/fake_kubelet.py" kube/kubeconfig node $((port + 3))
+background python3 "$source/tests/e2e/fake_kubelet.py" kube/kubeconfig $host $((port + 3))
 ready grep -q ready background.log
 echo "kubernetes: {config: $dir/kube/kubeconfig}" >service.yaml
 server=https://127.0.0.1:$port

@@ -80,7 +80,7 @@ static void start_agent(agent_at *a, bool elastic, const char *seconds, uint64_t
     const char *spec[] = {SECRET,          job,           "index=0",   "entry=localhost:1",
                           "grace=1000000", "cwd=/",       "arg=sleep", sleep_for,
                           "elastic=1:1",   "first=1",     "spares=0",  "crashes=5",
-                          "beat=200",      "lease=10000", "hang=0",    NULL};
+                          "heartbeat=200", "lease=10000", "hang=0",    NULL};
     if (!elastic)
         spec[8] = NULL;
     td_status st = send_texts(a, TD_MSG_SPEC, spec);

@@ -89,7 +89,7 @@ static td_status encode(td__records *r, const td__source_opts *o, td__text *out)
 {
     td__schema s = {0};
     td__table *t = NULL;
-    td_status st = td__schema_make(&s, o, r);
+    td_status st = td__schema_make(&s, o, NULL, r);
 
     if (!st)
         st = td__table_create(r->rows, &t);

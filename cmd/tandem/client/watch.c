@@ -14,7 +14,16 @@ enum { TAIL = 4096, BETWEEN_MS = 1000 };
 
 /* ---- server-sent events ---- */
 
-static bool sse_line(td__sse *s, const char *line)
+/* A stream of them, piece by piece. Zero-initialise; `fn` gets each event. */
+typedef struct sse_stream {
+    bool (*fn)(void *arg, const char *event, const char *data, const char *id); /* false: enough */
+    void *arg;
+    td__text line;
+    char event[64], id[32];
+    td__text data;
+} sse_stream;
+
+static bool sse_line(sse_stream *s, const char *line)
 {
     if (!*line) {
         bool more = !s->data.used || s->fn(s->arg, s->event, s->data.data, s->id);
@@ -31,9 +40,10 @@ static bool sse_line(td__sse *s, const char *line)
     return true;
 }
 
-bool td__sse_feed(void *sse, const void *bytes, size_t nbytes)
+/* A td__http_sink. */
+static bool feed_sse(void *sse, const void *bytes, size_t nbytes)
 {
-    td__sse *s = sse;
+    sse_stream *s = sse;
     const char *at = bytes, *end = at + nbytes, *stop;
     while ((stop = memchr(at, '\n', (size_t)(end - at)))) {
         td__text_append(&s->line, at, (size_t)(stop - at));
@@ -48,7 +58,7 @@ bool td__sse_feed(void *sse, const void *bytes, size_t nbytes)
     return true;
 }
 
-void td__sse_fini(td__sse *s)
+static void end_sse(sse_stream *s)
 {
     td__text_fini(&s->line);
     td__text_fini(&s->data);
@@ -198,7 +208,7 @@ static bool on_event(void *arg, const char *event, const char *data, const char 
 int td__watch_job(td__client *c, int job)
 {
     watching w = {.client = c, .job = job};
-    td__sse sse = {.fn = on_event, .arg = &w};
+    sse_stream sse = {.fn = on_event, .arg = &w};
     char path[96];
     int rc = td__client_open(c->args, &w.other);
     for (int tries = 0; !rc && !w.ended; tries++) {
@@ -207,13 +217,13 @@ int td__watch_job(td__client *c, int job)
         snprintf(before, sizeof before, "%s", sse.id);
         snprintf(path, sizeof path, "/v1/jobs/%d/events?after=%s", job, *sse.id ? sse.id : "0");
         td__text_clear(&sse.line);
-        rc = td__client_stream(c, path, td__sse_feed, &sse, &broken);
+        rc = td__client_stream(c, path, feed_sse, &sse, &broken);
         if (!rc && broken && !w.ended && !td__client_pause(c, tries))
             break;
         if (strcmp(before, sse.id) != 0)
             tries = 0;
     }
-    td__sse_fini(&sse);
+    end_sse(&sse);
     td__client_close(&w.other);
     if (!rc && !w.ended) {
         td__usage_error(c->args, "the connection to %s was lost; job %d goes on", c->server, job);

@@ -2,7 +2,7 @@
  *
  * Every decision is written into the job as a line with its reason, so that it can be seen and
  * changed: columns that say nothing (constant, empty, a text of its own in each row) are left out
- * by name. */
+ * by name. A number beside dates or times alone is a time series, predicted from its own past. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <math.h>
@@ -27,7 +27,12 @@ enum {
     SEEN_ROWS = 50000,
     WANT_STEPS = 1500,
     MOST_BATCH = 64,
+    WINDOW = 24,        /* rows of a time series that the next one is predicted from */
+    LEAST_WINDOWS = 10, /* so many times that, at least: three parts, with gaps between them */
 };
+
+static const char TIMES[] =
+    "dates or times; to predict from the rows before: data.window, and flatten first";
 
 typedef enum role { LABEL, NUMERIC, ONE_HOT, HASHED, WORDS, LEFT_OUT } role;
 
@@ -39,6 +44,20 @@ typedef struct seen {
     bool whole;    /* all numbers are whole */
     size_t nbytes; /* of all texts */
 } seen;
+
+/* Does it begin as a date or a time of day does: "2024-01-31", "31.1.2024", "1/31/24", "12:30"? */
+static bool is_time(const td__cell *c)
+{
+    size_t digits = 0, n = 0;
+
+    while (digits < c->nbytes && c->text[digits] >= '0' && c->text[digits] <= '9')
+        digits++;
+    if (digits < 1 || digits > 4 || digits + 1 >= c->nbytes || !strchr("-/.:", c->text[digits]))
+        return false;
+    for (size_t i = digits + 1; i < c->nbytes && c->text[i] >= '0' && c->text[i] <= '9'; i++)
+        n++;
+    return n == 1 || n == 2;
+}
 
 /* Different values in the first rows. */
 static td_status count_different(const td__records *r, int64_t at, seen *c)
@@ -102,6 +121,7 @@ static void decide(const td__records *r, int64_t at, seen *c)
 {
     int64_t rows = r->rows < SEEN_ROWS ? r->rows : SEEN_ROWS;
     bool own = c->different * 2 > rows && c->different > MOST_CATEGORIES;
+    td__cell first = c->texts == r->rows ? td__cell_at(r, 0, at, NULL) : (td__cell){0};
 
     c->role = LEFT_OUT;
     if (!c->numbers && !c->texts)
@@ -112,6 +132,8 @@ static void decide(const td__records *r, int64_t at, seen *c)
         c->why = "it numbers the rows";
     else if (!c->texts)
         c->role = NUMERIC;
+    else if (own && is_time(&first))
+        c->why = TIMES;
     else if (c->nbytes / (size_t)c->texts >= LONG_TEXT && own)
         c->role = WORDS;
     else if (c->different <= MOST_CATEGORIES)
@@ -157,33 +179,41 @@ static void add_seen(td__text *t, const seen *c, int64_t rows)
     td__text_add(t, "\n");
 }
 
-static void add_features(td__text *t, const td__records *r, const seen *cols)
+static void add_features(td__text *t, const td__records *r, const seen *cols, bool series)
 {
     static const char *const KINDS[] = {
         [NUMERIC] = "numeric", [ONE_HOT] = "one_hot", [HASHED] = "hashed", [WORDS] = "text"};
 
     td__text_add(t, "  features: # what columns become\n");
     for (int64_t c = 0; c < r->cols; c++) {
-        if (cols[c].role == LABEL || cols[c].role == LEFT_OUT)
+        seen own = cols[c];
+        if (own.role == LABEL && series)
+            own.role = NUMERIC;
+        if (own.role == LABEL || own.role == LEFT_OUT)
             continue;
-        td__text_printf(t, "    - {%s: ", KINDS[cols[c].role]);
+        td__text_printf(t, "    - {%s: ", KINDS[own.role]);
         td__init_word(t, r->names[c]);
-        if (cols[c].role == HASHED)
+        if (own.role == HASHED)
             td__text_printf(t, ", buckets: %d", HASHED_BUCKETS);
         td__text_add(t, "}");
-        add_seen(t, &cols[c], r->rows);
+        add_seen(t, &own, r->rows);
     }
     for (int64_t c = 0; c < r->cols; c++)
         if (cols[c].role == LEFT_OUT) {
             td__text_add(t, "    # left out: ");
             td__init_word(t, r->names[c]);
-            td__text_printf(t, " (%s)\n", cols[c].why);
+            td__text_printf(t, " (%s)\n",
+                            series && cols[c].why == TIMES
+                                ? "dates or times, in whose order the rows are"
+                                : cols[c].why);
         }
 }
 
-static void add_model(td__text *t, bool words, bool number)
+static void add_model(td__text *t, bool words, bool number, bool series)
 {
     td__text_add(t, "model:\n");
+    if (series)
+        td__text_add(t, "  - flatten # the rows of a window, one after the other\n");
     if (words)
         td__text_add(t, "  - {bag: 64, padding: 0} # the mean of the words' vectors\n"
                         "  - dropout: 0.3\n"
@@ -216,20 +246,33 @@ static bool is_number(const seen *y)
            y->most - y->least >= 2 * (double)y->different;
 }
 
+/* Is there nothing to predict from but the label's own past? */
+static bool is_series(const td__records *r, const seen *cols, int64_t label)
+{
+    bool times = false;
+
+    for (int64_t c = 0; c < r->cols; c++) {
+        if (cols[c].role != LABEL && cols[c].role != LEFT_OUT)
+            return false;
+        times = times || cols[c].why == TIMES;
+    }
+    return times && is_number(&cols[label]) && r->rows >= LEAST_WINDOWS * WINDOW;
+}
+
 static td_status write_job(td__init *in, const td__records *r, const seen *cols, int64_t label,
                            char delimiter, bool jsonl)
 {
     td__text *t = &in->text;
     const seen *y = &cols[label];
-    bool number = is_number(y), words = false;
+    bool number = is_number(y), words = false, series = is_series(r, cols, label);
     td__init_sizes z = td__init_size((r->rows - y->missing) * 7 / 10, MOST_BATCH, WANT_STEPS);
 
     for (int64_t c = 0; c < r->cols; c++)
         words = words || cols[c].role == WORDS;
-    td__text_printf(t, "# A table of %" PRId64 " rows and %" PRId64 " columns.\n", r->rows,
-                    r->cols);
+    td__text_printf(t, "# A table of %" PRId64 " rows and %" PRId64 " columns%s.\n", r->rows,
+                    r->cols, series ? ": a time series" : "");
     td__text_printf(t, "name: %s\n", in->name);
-    add_model(t, words, number);
+    add_model(t, words, number, series);
     td__text_add(t, number ? "loss: huber # less moved by single far-off values than mse\n"
                              "metrics: [mae]\n"
                            : "metrics: [accuracy]\n");
@@ -245,7 +288,12 @@ static td_status write_job(td__init *in, const td__records *r, const seen *cols,
     const char *missing = missing_word(r, cols);
     if (missing)
         td__text_printf(t, "  missing: %s\n", missing);
-    add_features(t, r, cols);
+    add_features(t, r, cols, series);
+    if (series)
+        td__text_printf(t,
+                        "  window: %d # rows on end, from which the next one is predicted; further "
+                        "ahead: horizon\n",
+                        WINDOW);
     if (words)
         td__text_add(t, "  maps: [{tokenize: {unit: word, vocab: 10000, size: 64}}]\n");
     else if (number)
@@ -253,7 +301,9 @@ static td_status write_job(td__init *in, const td__records *r, const seen *cols,
                         "units all the same\n");
     else
         td__text_add(t, "  maps: [normalize] # by means and deviations of the training part\n");
-    td__text_add(t, "  split: {valid: 0.15, test: 0.15} # drawn at random, the same every time\n");
+    td__text_printf(t, "  split: {valid: 0.15, test: 0.15} # %s\n",
+                    series ? "the last rows, in their order"
+                           : "drawn at random, the same every time");
     td__text_add(t, "  fit: train # nothing is measured on rows of those two parts\n");
     td__init_train(in, &z, "0.003", number ? "mae" : "accuracy");
     return td__text_status(t);
@@ -306,7 +356,7 @@ static td_status look_at_all(td__init *in, const td__records *r, seen *cols, cha
     decide_words(r, cols, &words);
     for (int64_t c = 0; c < r->cols; c++)
         taken += cols[c].role != LABEL && cols[c].role != LEFT_OUT;
-    if (!taken)
+    if (!taken && !is_series(r, cols, label))
         return TD_FAIL(TD_EINVAL, "%s: no column says anything about '%s'", r->where,
                        r->names[label]);
     return write_job(in, r, cols, label, delimiter, jsonl);

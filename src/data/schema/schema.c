@@ -440,13 +440,16 @@ static td_status make_features(td__schema *s, const td__source_opts *o, const td
 }
 
 /* On the rows that training reads. */
-static td_status measure_features(td__schema *s, const td__source_opts *o, const td__records *all)
+static td_status measure_features(td__schema *s, const td__source_opts *o,
+                                  const struct td__split *cut, const td__records *all)
 {
     td__records own = {0};
     bool *use;
 
-    TD_TRY(td__schema_rows(o, all, &use));
+    TD_TRY(td__schema_rows(o, cut, all, &use));
     td_status st = use ? td__records_pick(all, use, &own) : TD_OK;
+    if (!st && use && !own.rows)
+        st = TD_FAIL(TD_EINVAL, "%s: part train has no samples", all->where);
     if (!st)
         st = make_features(s, o, use ? &own : all);
     td__records_drop(&own);
@@ -527,7 +530,8 @@ td_status td__schema_drop(const td__schema *s, td__records *r)
     return TD_OK;
 }
 
-td_status td__schema_make(td__schema *s, const td__source_opts *o, td__records *train)
+td_status td__schema_make(td__schema *s, const td__source_opts *o, const struct td__split *cut,
+                          td__records *train)
 {
     int64_t rows = train->rows;
 
@@ -543,7 +547,7 @@ td_status td__schema_make(td__schema *s, const td__source_opts *o, td__records *
                        train->where, rows);
     if (s->label_is_class)
         TD_TRY(make_classes(s, train, td__records_find(train, s->label.name)));
-    return measure_features(s, o, train);
+    return measure_features(s, o, cut, train);
 }
 
 void td__schema_fini(td__schema *s)

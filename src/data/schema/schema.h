@@ -11,8 +11,8 @@
  *   text        a field of its own: bytes, padded with 0, for the stage tokenize. A text column
  *               that is the only feature is x.
  *
- * Where other parts are cut from the train file and source_opts.split says how, what is measured
- * there is measured on the rows that are left for training; only classes are those of all rows.
+ * Where other parts are cut from the train file and a split says how, what is measured there is
+ * measured on the rows that are left for training; only classes are those of all rows.
  *
  * Without data.features a column of numbers is a number and one of texts a category, or the text if
  * there is no other feature. Missing cells are those that pandas takes for missing. */
@@ -82,12 +82,13 @@ typedef struct td__schema {
 } td__schema;
 
 /* Zero-initialise. The rows must outlive the schema; under TD_MISSING_DROP, those with missing
- * cells are taken out of them. */
-TD_NODISCARD td_status td__schema_make(td__schema *s, const td__source_opts *o, td__records *train);
-/* (rows) Which rows of the train file training reads, where o->split cuts it; NULL: all. The
- * caller's. */
-TD_NODISCARD td_status td__schema_rows(const td__source_opts *o, const td__records *all,
-                                       bool **use);
+ * cells are taken out of them. cut: see td__schema_rows. */
+TD_NODISCARD td_status td__schema_make(td__schema *s, const td__source_opts *o,
+                                       const struct td__split *cut, td__records *train);
+/* (rows) Which rows of the train file training reads, where it is cut (NULL: it is not); NULL: all.
+ * The caller's. */
+TD_NODISCARD td_status td__schema_rows(const td__source_opts *o, const struct td__split *cut,
+                                       const td__records *all, bool **use);
 void td__schema_fini(td__schema *s);
 json_t *td__schema_save(const td__schema *s);
 TD_NODISCARD td_status td__schema_load(td__schema *s, const td__fit *f);

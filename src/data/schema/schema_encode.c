@@ -193,11 +193,16 @@ static td_status encode_label(const td__reading *in, void *y)
             cell = td__cell_at(r, i, at, room);
         bool none = s->label_is_class && td__schema_no_class(s, &cell);
         int64_t k = s->label_is_class && !none ? td__column_find(&s->label, &cell) : 0;
+        if (k < 0 && in->label_optional) /* nobody asks what it is: y stays 0 */
+            continue;
         if (k < 0)
             return td__bad_cell(r, i, at,
                                 in->fitted ? "a class that the model was trained on"
                                            : "a class that occurs in the train file");
-        if (!s->label_is_class && !td__number_at(r, i, at, &number))
+        bool absent = !s->label_is_class && !td__number_at(r, i, at, &number);
+        if (absent && in->label_optional)
+            continue;
+        if (absent)
             return td__bad_cell(r, i, at, "a finite number");
         if (s->label_is_class)
             ((int32_t *)y)[i] = none ? (int32_t)s->no_class : (int32_t)k;

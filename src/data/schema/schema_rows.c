@@ -29,14 +29,15 @@ static void use_rows(const td__dataset *d, bool windows, int64_t sample, bool *u
         use[i] = true;
 }
 
-td_status td__schema_rows(const td__source_opts *o, const td__records *all, bool **use)
+td_status td__schema_rows(const td__source_opts *o, const td__split *cut, const td__records *all,
+                          bool **use)
 {
     td__dataset *d = NULL;
     td_status st = TD_OK;
     bool cuts = false;
 
     *use = NULL;
-    if (!o->split)
+    if (!cut)
         return TD_OK;
     TD_TRY(samples_of(o, all, &d));
     uint8_t *role = td__malloc((size_t)d->count + 1);
@@ -44,7 +45,7 @@ td_status td__schema_rows(const td__source_opts *o, const td__records *all, bool
     if (!role || !*use)
         st = TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " rows", all->where, all->rows);
     if (!st)
-        st = td__split_roles(o->split, d->count, d->in_order, d->gap, role, &cuts);
+        st = td__split_roles(cut, d->count, d->in_order, d->gap, role, &cuts);
     for (int64_t i = 0; !st && cuts && i < d->count; i++)
         if (role[i] == TD_PART_TRAIN)
             use_rows(d, o->window > 0, i, *use);

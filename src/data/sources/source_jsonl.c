@@ -180,13 +180,19 @@ static const td__table_format FORMAT = {
 
 static td_status jsonl_open(const td__source_opts *o, const char *part, td__dataset **out)
 {
-    return td__records_open(&FORMAT, o, part, NULL, out);
+    return td__records_open(&FORMAT, o, part, NULL, NULL, out);
 }
 
 static td_status jsonl_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,
                                    td__dataset **out)
 {
-    return td__records_open(&FORMAT, o, part, fit, out);
+    return td__records_open(&FORMAT, o, part, fit, NULL, out);
+}
+
+static td_status jsonl_open_cut(const td__source_opts *o, const char *part,
+                                const struct td__split *cut, td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, NULL, cut, out);
 }
 
 const td__source_def td__source_jsonl = {
@@ -196,4 +202,5 @@ const td__source_def td__source_jsonl = {
              "target",
     .open = jsonl_open,
     .open_fitted = jsonl_open_fitted,
+    .open_cut = jsonl_open_cut,
 };

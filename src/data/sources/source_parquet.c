@@ -11,13 +11,19 @@ static const td__table_format FORMAT = {
 
 static td_status parquet_open(const td__source_opts *o, const char *part, td__dataset **out)
 {
-    return td__records_open(&FORMAT, o, part, NULL, out);
+    return td__records_open(&FORMAT, o, part, NULL, NULL, out);
 }
 
 static td_status parquet_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,
                                      td__dataset **out)
 {
-    return td__records_open(&FORMAT, o, part, fit, out);
+    return td__records_open(&FORMAT, o, part, fit, NULL, out);
+}
+
+static td_status parquet_open_cut(const td__source_opts *o, const char *part,
+                                  const struct td__split *cut, td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, NULL, cut, out);
 }
 
 const td__source_def td__source_parquet = {
@@ -27,4 +33,5 @@ const td__source_def td__source_parquet = {
     .reads = "dir train valid test label columns features missing fit window horizon stride target",
     .open = parquet_open,
     .open_fitted = parquet_open_fitted,
+    .open_cut = parquet_open_cut,
 };

@@ -207,13 +207,19 @@ static const td__table_format FORMAT = {
 
 static td_status sql_open(const td__source_opts *o, const char *part, td__dataset **out)
 {
-    return td__records_open(&FORMAT, o, part, NULL, out);
+    return td__records_open(&FORMAT, o, part, NULL, NULL, out);
 }
 
 static td_status sql_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,
                                  td__dataset **out)
 {
-    return td__records_open(&FORMAT, o, part, fit, out);
+    return td__records_open(&FORMAT, o, part, fit, NULL, out);
+}
+
+static td_status sql_open_cut(const td__source_opts *o, const char *part,
+                              const struct td__split *cut, td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, NULL, cut, out);
 }
 
 const td__source_def td__source_sql = {
@@ -224,4 +230,5 @@ const td__source_def td__source_sql = {
              "target",
     .open = sql_open,
     .open_fitted = sql_open_fitted,
+    .open_cut = sql_open_cut,
 };

@@ -20,7 +20,7 @@ static bool is_norm(const td_node *n)
 }
 
 /* Is there something to do on rows before the next product? */
-static bool goes_on(const td__tensor *t, const td_node *old)
+static bool feeds_row_work(const td__tensor *t, const td_node *old)
 {
     for (int i = old->id + 1; i < t->rw.from->n_nodes; i++) {
         const td_node *n = t->rw.from->nodes[i];
@@ -34,7 +34,7 @@ static bool goes_on(const td__tensor *t, const td_node *old)
 int td__tensor_row_axis(const td__tensor *t, const td_node *old)
 {
     const td_shape *s = &old->out[0].shape;
-    if (!t->cut.sequence || old->op == TD_OP_CONV2D || !goes_on(t, old))
+    if (!t->cut.sequence || old->op == TD_OP_CONV2D || !feeds_row_work(t, old))
         return -1;
     for (int axis = 0; axis < s->ndim - 1; axis++)
         if (s->dim[axis] && s->dim[axis] % t->cut.pieces == 0)

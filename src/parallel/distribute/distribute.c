@@ -380,8 +380,7 @@ static td_status open_whole(void *user, td__part part, td__dataset **out)
     if (first && d->data->open_part)
         st = d->data->open_part(d->data->open_user, part, &own);
     else if (first)
-        st = td__source_open(td__source_find(d->data->source), &d->data->source_opts, name,
-                             d->data->fit, &own);
+        st = td__data_open_source(d->data, part, &own);
     TD_TRY_OR(st, fail, agree(comm, st));
     TD_TRY_OR(st, abort, send_head(comm, own, &head, &names));
     if (first) {

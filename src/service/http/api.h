@@ -29,7 +29,4 @@ const char *td__http_api_address(const td__http_api *a, int i);
 /* The tokens of the configuration; also for gRPC. */
 TD_NODISCARD td_status td__config_tokens(const td__service_config *c, td__tokens **out);
 
-/* The description of the API in OpenAPI 3.0, from routes.def and spec.def. */
-void td__http_api_openapi(td__text *out);
-
 #endif

@@ -162,7 +162,8 @@ static void job_schema(td__text *t)
     td__text_add(t, open ? "}}}}" : "}}");
 }
 
-void td__http_api_openapi(td__text *t)
+/* The description of the API in OpenAPI 3.0, from routes.def and spec.def. */
+static void write_openapi(td__text *t)
 {
     td__text_add(t, "{\"openapi\":\"3.0.3\",\"info\":{\"title\":\"Tandem training service\","
                     "\"version\":\"1\"},\"paths\":{");
@@ -197,6 +198,6 @@ void td__http_openapi(void *arg, td__httpd_request *r)
 {
     td__text t = {0};
     (void)arg;
-    td__http_api_openapi(&t);
+    write_openapi(&t);
     td__httpd_reply_json(r, 200, &t);
 }

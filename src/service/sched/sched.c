@@ -67,7 +67,7 @@ void td__sched_destroy(td__sched *s)
     td__free(s);
 }
 
-job *td__sched_find(const td__sched *s, int32_t id)
+static job *find_job(const td__sched *s, int32_t id)
 {
     job *j = s->n_job_buckets ? s->jobs[(size_t)id % s->n_job_buckets] : NULL;
 
@@ -312,7 +312,7 @@ td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *given)
 
 void td__sched_release(td__sched *s, int64_t now, int32_t id)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     if (!j)
         return;
@@ -323,7 +323,7 @@ void td__sched_release(td__sched *s, int64_t now, int32_t id)
 
 void td__sched_pending(td__sched *s, int64_t now, int32_t id, int attempt, bool placed)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     if (!j || j->j.attempt != attempt ||
         (j->j.state != TD_JOB_PENDING && (j->j.state != TD_JOB_LAUNCHING || placed)))
@@ -342,7 +342,7 @@ void td__sched_pending(td__sched *s, int64_t now, int32_t id, int attempt, bool 
 
 void td__sched_started(td__sched *s, int64_t now, int32_t id, int attempt)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     if (!j || (j->j.state != TD_JOB_LAUNCHING && j->j.state != TD_JOB_PENDING) ||
         j->j.attempt != attempt)
@@ -379,7 +379,7 @@ static void retry(td__sched *s, job *j, int64_t now)
 
 void td__sched_ended(td__sched *s, int64_t now, int32_t id, int attempt, td__exit_class how)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     if (!j || !is_active(j) || j->j.attempt != attempt)
         return;
@@ -413,7 +413,7 @@ void td__sched_ended(td__sched *s, int64_t now, int32_t id, int attempt, td__exi
 
 bool td__sched_cancel(td__sched *s, int64_t now, int32_t id)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     (void)now;
     if (!j)
@@ -429,7 +429,7 @@ bool td__sched_cancel(td__sched *s, int64_t now, int32_t id)
 
 bool td__sched_reject(td__sched *s, int64_t now, int32_t id)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     (void)now;
     if (!j || is_active(j))
@@ -440,7 +440,7 @@ bool td__sched_reject(td__sched *s, int64_t now, int32_t id)
 
 bool td__sched_pause(td__sched *s, int64_t now, int32_t id)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     if (!j || j->j.state == TD_JOB_PAUSED || j->stop == TD_WHY_CANCEL)
         return false;
@@ -461,7 +461,7 @@ bool td__sched_pause(td__sched *s, int64_t now, int32_t id)
 
 bool td__sched_resume(td__sched *s, int64_t now, int32_t id)
 {
-    job *j = td__sched_find(s, id);
+    job *j = find_job(s, id);
 
     if (!j || j->j.state != TD_JOB_PAUSED)
         return false;
@@ -512,7 +512,7 @@ int64_t td__sched_wake_ms(const td__sched *s)
 
 int td__sched_position(const td__sched *s, int32_t id)
 {
-    const job *j = td__sched_find(s, id);
+    const job *j = find_job(s, id);
 
     return j && td__order_has(&j->in_all) ? td__order_rank(&j->in_all) : -1;
 }

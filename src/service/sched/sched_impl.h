@@ -72,7 +72,6 @@ struct td__sched {
 
 /* users.c */
 bool td__sched_users_before(const td__order_node *a, const td__order_node *b);
-user *td__sched_user_find(const td__sched *s, const char *name);
 TD_NODISCARD td_status td__sched_user_get(td__sched *s, const char *name, user **out);
 void td__sched_users_fini(td__sched *s);
 /* Use or give back a job's resources; seconds of use are past usage of its user. */
@@ -90,6 +89,5 @@ void td__sched_pass(td__sched *s, int64_t now);
 void td__sched_act(td__sched *s, td__sched_action a);
 void td__sched_launch(td__sched *s, job *j, int64_t now);
 void td__sched_stop(td__sched *s, job *j, td__sched_why why);
-job *td__sched_find(const td__sched *s, int32_t id);
 
 #endif

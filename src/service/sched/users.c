@@ -43,7 +43,7 @@ static size_t hash_name(const char *name)
     return (size_t)h;
 }
 
-user *td__sched_user_find(const td__sched *s, const char *name)
+static user *find_user(const td__sched *s, const char *name)
 {
     user *u = s->n_user_buckets ? s->user_table[hash_name(name) % s->n_user_buckets] : NULL;
 
@@ -78,7 +78,7 @@ static td_status grow(td__sched *s)
 
 td_status td__sched_user_get(td__sched *s, const char *name, user **out)
 {
-    *out = td__sched_user_find(s, name);
+    *out = find_user(s, name);
     if (*out)
         return TD_OK;
     TD_TRY(grow(s));
@@ -249,7 +249,7 @@ td_status td__sched_set_quota(td__sched *s, const char *name, td__resources most
 
 void td__sched_unset_quota(td__sched *s, const char *name)
 {
-    user *u = strcmp(name, "*") ? td__sched_user_find(s, name) : NULL;
+    user *u = strcmp(name, "*") ? find_user(s, name) : NULL;
 
     if (!strcmp(name, "*")) { /* cannot fail: it makes no user */
         (void)!td__sched_set_quota(s, "*", (td__resources){-1, -1, -1}, -1, 1);
@@ -269,7 +269,7 @@ void td__sched_unset_quota(td__sched *s, const char *name)
 bool td__sched_fits(const td__sched *s, const char *name, td__resources need,
                     td__resources elsewhere)
 {
-    const user *u = td__sched_user_find(s, name);
+    const user *u = find_user(s, name);
     td__resources takes = need;
 
     add(&takes, elsewhere, -1);
@@ -279,14 +279,14 @@ bool td__sched_fits(const td__sched *s, const char *name, td__resources need,
 
 int td__sched_queued_of(const td__sched *s, const char *name)
 {
-    const user *u = td__sched_user_find(s, name);
+    const user *u = find_user(s, name);
 
     return u ? u->queued : 0;
 }
 
 int64_t td__sched_most_queued(const td__sched *s, const char *name)
 {
-    const user *u = td__sched_user_find(s, name);
+    const user *u = find_user(s, name);
 
     return u ? u->most_queued : s->default_queued;
 }

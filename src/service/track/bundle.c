@@ -79,7 +79,8 @@ static td_status make_folders(char *path, size_t from)
     return TD_OK;
 }
 
-td_status td__bundle_fetch(td__remote *r, const char *url, const char *dir, td__deadline until)
+/* Each file whole; others that the directory has stay. */
+static td_status fetch(td__remote *r, const char *url, const char *dir, td__deadline until)
 {
     char from[PATH_BYTES], path[PATH_BYTES];
     td__artifact_line line;
@@ -185,5 +186,5 @@ td_status td__bundle_load(td__remote *r, const char *url, const char *dir, int64
 
     TD_TRY(latest(r, url, number, until));
     snprintf(from, sizeof from, "%.4200s/save-%" PRId64, url, *number);
-    return *number ? td__bundle_fetch(r, from, dir, until) : TD_OK;
+    return *number ? fetch(r, from, dir, until) : TD_OK;
 }

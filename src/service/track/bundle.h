@@ -15,9 +15,6 @@
 TD_NODISCARD td_status td__bundle_send(td__remote *r, const char *dir, const char *list,
                                        const char *url, bool (*stop)(void *arg), void *arg,
                                        td__deadline until);
-/* Each file whole; others that the directory has stay. */
-TD_NODISCARD td_status td__bundle_fetch(td__remote *r, const char *url, const char *dir,
-                                        td__deadline until);
 
 /* number: of the save, from 1. What could not be loaded again, such as a link, is an error. */
 TD_NODISCARD td_status td__bundle_save(td__remote *r, const char *dir, const char *url,

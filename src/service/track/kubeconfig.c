@@ -201,7 +201,7 @@ td_status td__kubeconfig_parse(const char *text, size_t nbytes, const char *sour
     return st;
 }
 
-td_status td__kubeconfig_load(const char *path, const char *context, td__kubeconfig **out)
+static td_status load(const char *path, const char *context, td__kubeconfig **out)
 {
     td__file_map m;
 
@@ -211,7 +211,8 @@ td_status td__kubeconfig_load(const char *path, const char *context, td__kubecon
     return st;
 }
 
-td_status td__kubeconfig_in_cluster(td__kubeconfig **out)
+/* What a pod has: KUBERNETES_SERVICE_HOST and the files of its service account. */
+static td_status in_cluster(td__kubeconfig **out)
 {
     const char *host = td__env_get(TD_ENV_KUBERNETES_HOST),
                *port = td__env_get(TD_ENV_KUBERNETES_PORT);
@@ -255,7 +256,7 @@ static td_status load_first(const char *list, const char *context, td__kubeconfi
         if (!n || access(path, F_OK) != 0)
             continue;
         any = true;
-        st = td__kubeconfig_load(path, context, out);
+        st = load(path, context, out);
     }
     return any ? st : TD_FAIL(TD_EINVAL, "KUBECONFIG: there is no file %s", list);
 }
@@ -265,14 +266,14 @@ td_status td__kubeconfig_find(const char *path, const char *context, td__kubecon
     char home[4096];
 
     if (path && path[0])
-        return td__kubeconfig_load(path, context, out);
+        return load(path, context, out);
     if (td__env_get(TD_ENV_KUBECONFIG))
         return load_first(td__env_get(TD_ENV_KUBECONFIG), context, out);
     if (td__env_get(TD_ENV_KUBERNETES_HOST))
-        return td__kubeconfig_in_cluster(out);
+        return in_cluster(out);
     const char *folder = td__env_get(TD_ENV_HOME);
     snprintf(home, sizeof home, "%s/.kube/config", folder ? folder : "");
-    return td__kubeconfig_load(home, context, out);
+    return load(home, context, out);
 }
 
 void td__kubeconfig_destroy(td__kubeconfig *k)

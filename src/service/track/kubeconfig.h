@@ -21,11 +21,7 @@ typedef struct td__kubeconfig {
 /* context NULL or "": the current one. */
 TD_NODISCARD td_status td__kubeconfig_parse(const char *text, size_t nbytes, const char *source,
                                             const char *context, td__kubeconfig **out);
-TD_NODISCARD td_status td__kubeconfig_load(const char *path, const char *context,
-                                           td__kubeconfig **out);
-/* What a pod has: KUBERNETES_SERVICE_HOST and the files of its service account. */
-TD_NODISCARD td_status td__kubeconfig_in_cluster(td__kubeconfig **out);
-/* path "" : inside a cluster those, else ~/.kube/config. */
+/* path "" : inside a cluster what a pod has, else ~/.kube/config. */
 TD_NODISCARD td_status td__kubeconfig_find(const char *path, const char *context,
                                            td__kubeconfig **out);
 void td__kubeconfig_destroy(td__kubeconfig *k); /* NULL is allowed */

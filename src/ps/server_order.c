@@ -1,8 +1,11 @@
 /* server_order.c -- see server_order.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/server_order.h"
+#include "ps/server_order.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/file.h"
@@ -35,4 +38,15 @@ int td__server_order_read(const char *checkpoint_dir)
     if (f)
         fclose(f);
     return good ? n : 0;
+}
+
+td_status td__server_order_restore(const char *checkpoint_dir, int servers)
+{
+    char path[PATH];
+    if (servers)
+        return td__server_order_write(checkpoint_dir, servers);
+    TD_TRY(name_file(checkpoint_dir, path));
+    if (unlink(path) != 0 && errno != ENOENT)
+        return TD_FAIL(TD_EIO, "cannot remove %s: %s", path, strerror(errno));
+    return TD_OK;
 }
