@@ -67,8 +67,8 @@ static void tell_wanted(td__worker *k, const td__ms_content *c, int rank)
     k->told_goes = goes;
 }
 
-/* Members that have none take the lowest that no member has: that of a process that was lost goes to
- * who comes for it. A process that waits beside a full world has none. */
+/* Members that have none take the lowest that no member has: that of a process that was lost goes
+ * to who comes for it. A process that waits beside a full world has none. */
 static void give_seats(td__workers *w, const td__ms_content *c)
 {
     for (int i = 0; i < w->max; i++) {
