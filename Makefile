@@ -73,8 +73,9 @@ bench-elastic: all ## from kill -9 to the next finished step, beside torchrun
 bench-service: all ## gRPC calls to tandem serve beside libgrpc in C and grpcio in Python
 	@bench/service/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
-bench-ps: all ## push and pull of a parameter server, in shared memory and over TCP; stragglers
-	@bench/ps/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+bench-ps: all ## push and pull of a parameter server, stragglers; PS_LITE=a built ps-lite: beside it
+	@bench/ps/run $(BUILD) $(if $(PS_LITE),--ps-lite $(abspath $(PS_LITE))) \
+	    $(if $(JSON),--json $(abspath $(JSON)))
 
 bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
 	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From kill -9 of a parameter server to the next step of the run, for a kill at every operation of
-three steps of server 0, which leads."""
+three steps of that server: 0, which leads, or another."""
 import datetime
 import json
 import re
@@ -39,7 +39,7 @@ def watch(process, metrics):
     return seen
 
 
-def measure(build, first, step, op):
+def measure(build, first, rank, step, op):
     """Seconds from the kill to the next step; None: the step has no such operation."""
     with tempfile.TemporaryDirectory() as folder:
         job, out = Path(folder, "job.yaml"), Path(folder, "out")
@@ -48,7 +48,7 @@ def measure(build, first, step, op):
             process = subprocess.Popen(
                 [*first, build / "tandem", "train", job, "-q", "-n", "2", "--sync", "asgd",
                  "--elastic", "--run-dir", f"{folder}/run",
-                 "--faults", f"kill rank=0 at=step:{step}:comm:{op}"], stdout=to, stderr=to)
+                 "--faults", f"kill rank={rank} at=step:{step}:comm:{op}"], stdout=to, stderr=to)
             seen = watch(process, Path(folder, "run/metrics.jsonl"))
         text = out.read_text()
     if process.returncode:
@@ -60,14 +60,14 @@ def measure(build, first, step, op):
     return min(t for s, t in seen if s >= step and t > when) - when
 
 
-def sweep(build, first, one=False):
+def sweep(build, first, rank=0, one=False):
     """Of all kills, or of one: seconds, rising."""
     all_of_them = []
     if one:
-        return [measure(build, first, STEPS[0], 1)]
+        return [measure(build, first, rank, STEPS[0], 1)]
     for step in STEPS:
         op = 1
-        while (took := measure(build, first, step, op)) is not None:
+        while (took := measure(build, first, rank, step, op)) is not None:
             all_of_them.append(took)
             op += 1
     return sorted(all_of_them)

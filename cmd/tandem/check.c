@@ -120,7 +120,8 @@ static td_status print_gpu(const td__session *s, int ranks, bool elastic)
 /* Of the job as it is, also where it was arranged by --parallel auto. */
 static td_status print_plan(const td__session *s, int ranks, const td__args *a)
 {
-    td__memory_case c = case_of(s, ranks, td__args_has(a, "elastic"));
+    bool elastic = td__args_has(a, "elastic");
+    td__memory_case c = case_of(s, ranks + s->opts.sync.servers, elastic); /* besides workers */
     c.sync = &s->opts.sync;
     return td__check_plan(s, &c, td__args_value(a, "plan"));
 }
@@ -238,7 +239,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
         st = td__session_data(s);
     }
     if (!st)
-        td__session_warn_model(s->job);
+        td__session_warn_model(s, ranks);
     s->opts.blank = s->opts.untrained = true;
     if (!st)
         st = td__session_trainer(s);
@@ -247,8 +248,9 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     const td__rank_mesh *mesh = &s->opts.sync.mesh;
     bool arranged = mesh->size[TD_AXIS_TENSOR] > 1 || mesh->size[TD_AXIS_DATA] > 1;
     if (!st && arranged && td__args_has(a, "ranks"))
-        st = td__train_check(
-            &s->opts, &(td__sync_world){.ranks = ranks, .elastic = td__args_has(a, "elastic")});
+        st = td__train_check(&s->opts, &(td__sync_world){.ranks = ranks,
+                                                         .elastic = td__args_has(a, "elastic"),
+                                                         .starts = true});
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
         st = td__check_cut(s, ranks, td__args_has(a, "elastic"));

@@ -8,6 +8,7 @@
 #include "check_plan.h"
 #include "graph/params.h"
 #include "pipeline/chunks.h"
+#include "pipeline/mirror_ring.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/stage_params.h"
 #include "step/work_partition.h"
@@ -67,6 +68,16 @@ static td_status bubble_of(td__plan *p, const double *cost, const td__plan_link 
     return TD_OK;
 }
 
+static void print_bubble(double modelled, double even, double formula, bool shared)
+{
+    printf("  bubble: %.1f %% of the time expected by the stages' work and %s, %.1f %% if all "
+           "phases take the same",
+           100 * modelled, td__check_link_text(shared), 100 * even);
+    if (formula > 0)
+        printf("; GPipe's formula (p-1)/(m+p-1) says %.1f %%", 100 * formula);
+    putchar('\n');
+}
+
 static td_status print_all(td__plan *p, const double *cost, double formula, bool shared, bool whole,
                            const char *file)
 {
@@ -76,12 +87,8 @@ static td_status print_all(td__plan *p, const double *cost, double formula, bool
     const td__plan_link *link = td__check_link(shared);
     TD_TRY(bubble_of(p, NULL, &(td__plan_link){0}, &even));
     TD_TRY(bubble_of(p, cost, link, &modelled));
-    printf("  bubble: %.1f %% of the time expected by the stages' work and %s, %.1f %% if all "
-           "phases take the same",
-           100 * modelled, td__check_link_text(shared), 100 * even);
-    if (formula > 0)
-        printf("; GPipe's formula (p-1)/(m+p-1) says %.1f %%", 100 * formula);
-    putchar('\n');
+    if (td__plan_roles(p) > 1) /* one stage waits for no other */
+        print_bubble(modelled, even, formula, shared);
     TD_TRY(td__plan_digest(p, hex));
     printf("  plan sha256:%s, without deadlock\n", hex);
     TD_TRY(td__plan_time(p, link, &times));
@@ -123,6 +130,28 @@ static double gpipe_formula(const td__pipeline_shape *shape, int batches)
     return plain ? (shape->stages - 1.0) / (batches + shape->stages - 1.0) : 0;
 }
 
+/* Which sums elastic stages send to those that mirror them, on one host. */
+static td_status find_ring(const td__session *s, const td__memory_case *c,
+                           const td__pipeline_shape *shape, const td__plan_end *end,
+                           td__plan_ring **out)
+{
+    td__ownership map = {0};
+    td__sync_hold h = {.config = &s->opts.sync,
+                       .elastic = c->elastic,
+                       .params = td__trainer_params(s->trainer),
+                       .set = td__trainer_train_set(s->trainer),
+                       .rows = td__trainer_micro_batch_rows(s->trainer),
+                       .micro_batches = td__trainer_micro_batches(s->trainer),
+                       .accumulate = s->opts.accumulate > 1 ? s->opts.accumulate : 1};
+    if (!end->held || shape->replicas > 1 || shape->mesh.size[TD_AXIS_TENSOR] > 1 || c->ranks < 2)
+        return TD_OK;
+    td_status st = td__stage_map(&h, c->ranks, &map, NULL);
+    if (!st)
+        st = td__ring_of(&map, NULL, out);
+    td__ownership_fini(&map);
+    return st;
+}
+
 static td_status print_pipeline(const td__session *s, const td__memory_case *c, const td__cut *cut,
                                 const td__pipeline_shape *shape, const double *cost, bool whole,
                                 const char *file)
@@ -132,19 +161,25 @@ static td_status print_pipeline(const td__session *s, const td__memory_case *c, 
     const td_params *ps = td__trainer_params(s->trainer);
     td_device *device = td__params_device(ps);
     int accumulate = s->opts.accumulate > 1 ? s->opts.accumulate : 1;
-    td__plan_end end = {.ps = ps,
-                        .numbers = td__step_numbers_of(shape->replicas, false, all * accumulate),
-                        .clips = s->opts.optim.clip_norm > 0,
-                        .shares = s->opts.sync.zero > 0,
-                        .params = td_params_count(ps),
-                        .in_order = s->opts.sync.in_order != 0,
-                        .held = td__stage_holds_steps(c->elastic, ps)};
+    td__plan_end end = {
+        .ps = ps,
+        .numbers = td__pipeline_numbers(shape->schedule, shape->replicas, false, all * accumulate),
+        .clips = s->opts.optim.clip_norm > 0,
+        .shares = s->opts.sync.zero > 0,
+        .params = td_params_count(ps),
+        .in_order = s->opts.sync.in_order != 0,
+        .held = td__stage_holds_steps(c->elastic, ps)};
     end.direct =
         c->shared && td__direct_opens(device) &&
         td__pipeline_may_be_direct(shape, cut, td__device_host_reads(device),
                                    td__trainer_micro_batch_rows(s->trainer), all, s->opts.batch);
-    td_status st = td__pipeline_plan_checked(cut, &shape->mesh, shape->schedule, batches, &end,
-                                             cost, &plan, &slots);
+    td__plan_ring *ring = NULL;
+    td_status st = find_ring(s, c, shape, &end, &ring);
+    end.ring = ring;
+    if (!st)
+        st = td__pipeline_plan_checked(cut, &shape->mesh, shape->schedule, batches, &end, cost,
+                                       &plan, &slots);
+    td__ring_free(ring, c->ranks);
     if (!st) {
         print_chunks(cut, shape, slots);
         st = print_stages(s, cut, shape, slots, batches);

@@ -376,7 +376,9 @@ static td_status conclude(comparison *c)
                           .at = c->runs,
                           .n = c->n,
                           .repeat = c->repeat,
-                          .target = (double)NAN};
+                          .target = (double)NAN,
+                          .absent = c->variants.left_out,
+                          .n_absent = c->variants.n_left_out};
     o.target = aim(c, &o.higher_is_better);
     char path[TD__PATH];
     td__text t = {0};
@@ -411,8 +413,6 @@ static int compare(comparison *c)
     if (!c->quiet)
         printf("%s: %d variant%s in %s\n", c->name, c->variants.n, c->variants.n == 1 ? "" : "s",
                c->dir);
-    if (!c->quiet && c->variants.left_out)
-        printf("not in --sync all: %s\n", c->variants.left_out);
     fflush(stdout);
     for (int repeat = 0; repeat < c->repeat; repeat++)
         for (int v = 0; v < c->variants.n && !st && !atomic_load(&stop); v++)

@@ -275,7 +275,7 @@ static int start_elastic(td__training *t, int n)
 
 /* Can the model be cut into the stages of a pipeline? That needs the fields of the data: where they
  * cannot be had, and of a run that goes on, the ranks say what is wrong. */
-static td_status check_pipeline(const td__training *t, int ranks)
+static td_status check_pipeline(const td__training *t, int ranks, bool elastic)
 {
     const td__session *job = &t->run.session;
     td__session s = {0};
@@ -293,7 +293,7 @@ static td_status check_pipeline(const td__training *t, int ranks)
         s.opts.sync.servers = 0;
     }
     if (known && !td__session_trainer(&s))
-        st = td__check_cut(&s, ranks, false);
+        st = td__check_cut(&s, ranks, elastic);
     td__session_fini(&s);
     return st;
 }
@@ -366,7 +366,7 @@ static int start_loaded(td__training *t, int n)
         st = td__train_check(&t->run.session.opts,
                              &(td__sync_world){.ranks = n, .elastic = elastic});
     if (!st)
-        st = check_pipeline(t, n);
+        st = check_pipeline(t, n, elastic);
     if (!st)
         st = td__session_check_tensor(&t->run.session);
     if (st)

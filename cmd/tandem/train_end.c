@@ -34,7 +34,9 @@ static void print_bytes(const td__train_result *r)
     char b[TD__HUMAN];
     double sent = (double)r->sent_nbytes;
 
-    if (sent > 0 && r->sent_nbytes != r->plain_nbytes)
+    if (sent > 0 && !r->plain_nbytes) /* by a rule that sends no gradients as they are */
+        row("gradients", "%s sent by each rank", td__human_bytes(sent, b));
+    else if (sent > 0 && r->sent_nbytes != r->plain_nbytes)
         row("gradients",
             "%s sent by each rank, %.3g times less than uncompressed (last step: %.3g)",
             td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);

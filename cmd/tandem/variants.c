@@ -146,24 +146,23 @@ static bool can_be(const td__sync_ops *r, int ranks)
 static const char *why_not(const td__sync_ops *r, int ranks)
 {
     if (r->one_process)
-        return "threads of one process, with jobs of its own";
+        return "for threads of one process, with jobs of its own";
     if (can_be(r, ranks))
         return NULL;
-    return can_be(r, 1) ? "one rank" : "a job that names more";
+    return can_be(r, 1) ? "for one rank" : "for a job that names more";
 }
 
 static td_status add_all(maker *m)
 {
     for (const td__sync_ops *const *r = td__sync_rules; *r; r++) {
-        const char *why = why_not(*r, m->ranks), *before = m->list.left_out;
+        const char *why = why_not(*r, m->ranks);
         if (!why) {
             TD_TRY(add_rule(m, *r));
             continue;
         }
-        m->list.left_out = td__arena_printf(m->arena, "%s%s%s (for %s)", before ? before : "",
-                                            before ? ", " : "", (*r)->name, why);
-        if (!m->list.left_out)
-            return out_of_memory();
+        if (m->list.n_left_out == MOST)
+            return TD_FAIL(TD_EINVAL, "more than %d variants", MOST);
+        m->list.left_out[m->list.n_left_out++] = (td__compare_absent){(*r)->name, why};
     }
     return TD_OK;
 }
@@ -333,7 +332,8 @@ td_status td__variants_make(td__arena *arena, const td__args *a, td__variants *o
     const char *const *values, *ranks = td__args_value(a, "ranks");
 
     m.list.at = td__arena_alloc(arena, (MOST + 1) * sizeof *m.list.at);
-    if (!m.list.at)
+    m.list.left_out = td__arena_alloc(arena, MOST * sizeof *m.list.left_out);
+    if (!m.list.at || !m.list.left_out)
         return out_of_memory();
     m.n_common = td__args_values(a, "set", &m.common);
     m.ranks = ranks ? (int)strtol(ranks, NULL, 10) : 1;

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "command.h"
+#include "run/compare.h"
 
 typedef struct td__variant {
     const char *name; /* fit to be a directory's; no two have the same */
@@ -17,7 +18,8 @@ typedef struct td__variant {
 typedef struct td__variants {
     td__variant *at;
     int n;
-    const char *left_out; /* rules that --sync all has no variant of, and why; NULL: none */
+    td__compare_absent *left_out; /* (n_left_out) rules that --sync all has no variant of */
+    int n_left_out;
 } td__variants;
 
 /* From --base, --sync, --runs, --parallel, --vary, --ranks and --set (for all). TD_EINVAL: one

@@ -530,7 +530,7 @@ td_status td__job_run_prepare(td__job_run *r)
         TD_TRY(td__session_check_tensor(s));
     ready(r);
     if (td__job_run_leads(r))
-        td__session_warn_model(s->job);
+        td__session_warn_model(s, s->comm ? td_comm_size(s->comm) : s->members ? 2 : 1);
     s->opts.profile = r->o.profile;
     if (s->members)
         return prepare_elastic(r);

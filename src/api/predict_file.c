@@ -307,7 +307,7 @@ td_status td__predict_file_write(td__trainer *t, td__dataset *d, const td__field
                       .count = d->count};
 
     TD_TRY(find_format(path, &p.format));
-    td_status st = td__trainer_predict(t, d, take_rows, &p, &p.dtype, &p.shape);
+    td_status st = td__trainer_predict_to_first(t, d, take_rows, &p, &p.dtype, &p.shape);
     if (!st)
         st = commit(&p);
     if (p.open)
@@ -318,16 +318,9 @@ td_status td__predict_file_write(td__trainer *t, td__dataset *d, const td__field
     return st;
 }
 
-static td_status drop_rows(void *user, int64_t first, int64_t rows, const void *output,
-                           size_t row_nbytes)
-{
-    (void)user, (void)first, (void)rows, (void)output, (void)row_nbytes;
-    return TD_OK;
-}
-
 td_status td__predict_file_help(td__trainer *t, td__dataset *d)
 {
     td_dtype dtype;
     td_shape row;
-    return td__trainer_predict(t, d, drop_rows, NULL, &dtype, &row);
+    return td__trainer_predict_to_first(t, d, NULL, NULL, &dtype, &row);
 }

@@ -74,10 +74,16 @@ void td__session_warn_renamed(const td__job *j)
         TD_LOG(WARN, JOB, "%s", text);
 }
 
-void td__session_warn_model(const td__job *j)
+void td__session_warn_model(const td__session *s, int ranks)
 {
-    if (td__job_hint(j) && warns())
-        TD_LOG(WARN, JOB, "%s", td__job_hint(j));
+    int place = td__job_last_place(s->job);
+    if (td__job_hint(s->job) && warns())
+        TD_LOG(WARN, JOB, "%s", td__job_hint(s->job));
+    if (place > 0 && ranks > 1 && s->opts.sync.mesh.size[TD_AXIS_PIPELINE] < 2 && warns())
+        TD_LOG(WARN, JOB,
+               "place: layers are put on stages 0 to %d, and parallel.pipeline is not set: every "
+               "rank has all of them; use --parallel pipeline=%d",
+               place, place + 1);
 }
 
 td_status td__session_agree(const td__session *s)

@@ -59,8 +59,8 @@ TD_NODISCARD td_status td__session_fit_text(td__session *s, const char *text, si
 /* After the data: have they changed since? As td__data_changed. */
 TD_NODISCARD td_status td__session_changed(td__session *s, bool *changed, char *what,
                                            size_t nbytes);
-/* After td__session_data: of what is probably not meant so in the model. */
-void td__session_warn_model(const td__job *j);
+/* After td__session_data: of what is probably not meant so in the model, on so many ranks. */
+void td__session_warn_model(const td__session *s, int ranks);
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
 /* After the trainer: the graph of a micro-batch, from the model's inputs to its loss. The

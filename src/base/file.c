@@ -50,8 +50,8 @@ static td_status copy_file(td__file_map *m, int fd, size_t nbytes, const char *p
     return st;
 }
 
-/* Files of at most `most` bytes are copied. */
-static td_status open_map(td__file_map *m, const char *path, size_t most)
+/* Files of at most `copied` bytes are copied, those beyond `most` refused. */
+static td_status open_map(td__file_map *m, const char *path, size_t copied, size_t most)
 {
     struct stat info;
     td_status st = TD_OK;
@@ -64,9 +64,12 @@ static td_status open_map(td__file_map *m, const char *path, size_t most)
         st = TD_FAIL(TD_EIO, "%s: cannot stat: %s", path, strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
         st = TD_FAIL(TD_EIO, "%s: not a regular file", path);
+    } else if ((uintmax_t)info.st_size > most) {
+        st = TD_FAIL(TD_EINVAL, "%s: it has %lld bytes, more than the %zu that are read of it",
+                     path, (long long)info.st_size, most);
     } else if (info.st_size > 0) {
-        st = (size_t)info.st_size > most ? map_file(m, fd, (size_t)info.st_size, path)
-                                         : copy_file(m, fd, (size_t)info.st_size, path);
+        st = (size_t)info.st_size > copied ? map_file(m, fd, (size_t)info.st_size, path)
+                                           : copy_file(m, fd, (size_t)info.st_size, path);
     }
     close(fd);
     return st;
@@ -74,12 +77,12 @@ static td_status open_map(td__file_map *m, const char *path, size_t most)
 
 td_status td__file_map_open(td__file_map *m, const char *path)
 {
-    return open_map(m, path, SMALL);
+    return open_map(m, path, SMALL, SIZE_MAX);
 }
 
-td_status td__file_map_copy(td__file_map *m, const char *path)
+td_status td__file_map_copy(td__file_map *m, const char *path, size_t most)
 {
-    return open_map(m, path, SIZE_MAX);
+    return open_map(m, path, SIZE_MAX, most);
 }
 
 void td__file_map_close(td__file_map *m)

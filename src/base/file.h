@@ -18,8 +18,8 @@ typedef struct td__file_map {
 
 TD_NODISCARD td_status td__file_map_open(td__file_map *m, const char *path);
 /* The same, always copied: for files that programs of others may cut while they are read, by a
- * process that is not to die of it. */
-TD_NODISCARD td_status td__file_map_copy(td__file_map *m, const char *path);
+ * process that is not to die of it. Nor of their size: TD_EINVAL beyond `most` bytes. */
+TD_NODISCARD td_status td__file_map_copy(td__file_map *m, const char *path, size_t most);
 void td__file_map_close(td__file_map *m); /* a zeroed struct is allowed */
 /* Bytes [begin, begin + nbytes) will not be read again soon: they need no memory of ours. */
 void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes);

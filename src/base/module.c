@@ -3,8 +3,10 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "base/config.h"
 #include "base/fail.h"
@@ -21,6 +23,8 @@ static void find_here(char *out, size_t max)
     if (!dladdr(&HERE, &self) || !self.dli_fname)
         return;
     snprintf(out, max, "%s", self.dli_fname);
+    if (!strchr(out, '/')) /* a program that was found by PATH: its first argument alone */
+        snprintf(out, max, "%s", (const char *)(uintptr_t)getauxval(AT_EXECFN));
     if ((slash = strrchr(out, '/')))
         *slash = '\0';
     else

@@ -339,7 +339,8 @@ def stage_tokenize(s, field, rows):
         if unit == 'word':
             ids = [words.get(w.lower()[:64], 1) for w in WORD.findall(text)]
         else:
-            ids = list(text) if unit == 'byte' else [chars.get(c, 1) for c in text]
+            ids = list(text) if unit == 'byte' else \
+                [chars.get(c, 1) for c in (text.lower() if unit == 'lower' else text)]
         out.append((ids + [0] * size)[:size])
     field.update(dtype='i32', shape=[size])
     field['classes'] = 256 if unit == 'byte' else 2 + len(words if unit == 'word' else chars)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "graph/cost.h"
 #include "graph/graph_impl.h"
 #include "graph/origin.h"
 #include "tandem/place.h"
@@ -27,12 +28,12 @@ td_node *td_node_place(td_graph *g, td_node *n, int place)
     return n;
 }
 
-bool td__graph_has_wishes(const td_graph *g)
+int td__graph_last_wish(const td_graph *g)
 {
+    int last = 0;
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->place)
-            return true;
-    return false;
+        last = g->nodes[i]->place > last ? g->nodes[i]->place : last;
+    return last - 1;
 }
 
 /* What people know a node by: the param that it reads, else its own name. */
@@ -85,6 +86,78 @@ static bool has_place(const td__wishes *w, int wish, int *last)
     return found;
 }
 
+static bool reads_params(const td_node *x)
+{
+    for (int k = 0; k < x->n_in; k++)
+        if (x->in[k]->op == TD_OP_PARAM)
+            return true;
+    return false;
+}
+
+/* What is at the place before this one, from the layer on that has half of the work before it, goes
+ * to this one. Nodes are in the order in which they read each other. */
+static void share_with(td_graph *g, int place)
+{
+    double all = 0, before = 0, nearest = 0;
+    int from = -1, layers = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->place == place - 1 && !td__is_leaf(g->nodes[i]))
+            all += td__node_work(g, i);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const td_node *x = g->nodes[i];
+        if (x->place != place - 1 || td__is_leaf(x))
+            continue;
+        double off = before < all / 2 ? all / 2 - before : before - all / 2;
+        if (reads_params(x) && layers++ && (from < 0 || off < nearest)) {
+            from = i;
+            nearest = off;
+        }
+        before += td__node_work(g, i);
+    }
+    for (int i = from; i >= 0 && i < g->n_nodes; i++)
+        if (g->nodes[i]->place == place - 1 && !td__is_leaf(g->nodes[i]))
+            g->nodes[i]->place = place;
+}
+
+static bool any_at(const td_graph *g, int place)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->place == place && !td__is_leaf(g->nodes[i]))
+            return true;
+    return false;
+}
+
+/* A wish has several places in a row: those behind the first take a share of what wants it. */
+static void share_places(td_graph *g, const td__wishes *w)
+{
+    for (int at = 1; at < w->places; at++)
+        if (!any_at(g, at) && w->wish_of(w->user, at) == w->wish_of(w->user, at - 1))
+            share_with(g, at);
+}
+
+td_status td__graph_check_places(const td_graph *g, const td__wishes *w)
+{
+    int last, at = 0;
+    char order[128] = "";
+    while (at < w->places && any_at(g, at))
+        at++;
+    if (at == w->places)
+        return TD_OK;
+    (void)has_place(w, 0, &last);
+    if (w->places == last + 1)
+        return TD_FAIL(TD_EINVAL,
+                       "place: nothing is on stage %d: let a layer have place: %d, or use fewer "
+                       "stages",
+                       at, at);
+    for (int k = 0, n = 0; k < w->places && n < (int)sizeof order; k++)
+        n += snprintf(order + n, sizeof order - (size_t)n, " %d", w->wish_of(w->user, k));
+    return TD_FAIL(TD_EINVAL,
+                   "place: nothing is on chunk %d (stage %d): the schedule's chunks are on the "
+                   "stages%s, in this order; let places follow it, or use the schedule 1f1b, or "
+                   "leave place out",
+                   at, w->wish_of(w->user, at), order);
+}
+
 td_status td__graph_place_by_wish(td_graph *g, const td__wishes *w)
 {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -105,11 +178,14 @@ td_status td__graph_place_by_wish(td_graph *g, const td__wishes *w)
         if (at == w->places)
             return TD_FAIL(TD_EINVAL,
                            "%s'%s' wants place %d and needs '%s' of place %d: values would go in a "
-                           "circle; let places rise from layer to layer",
+                           "circle; let places rise from layer to layer, or use a schedule "
+                           "whose stages have several chunks (zb-v: places 0 1 0, interleaved: "
+                           "0 1 0 1)",
                            where(x, at_line), known_as(x), wish, known_as(last),
                            w->wish_of(w->user, last->place));
         x->place = at;
     }
+    share_places(g, w);
     place_leaves(g);
     return TD_OK;
 }

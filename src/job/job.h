@@ -57,6 +57,8 @@ td__job_from_opts td__job_from_options(const td__job *j);
 const char *td__job_renamed(const td__job *j, int i);
 /* After td__job_model: one line on what is probably not meant so; NULL: nothing is. */
 const char *td__job_hint(const td__job *j);
+/* The highest `place` of its layers; -1: none has any. */
+int td__job_last_place(const td__job *j);
 /* Every key with its value, defaults included, as YAML that loads to the same job. */
 TD_NODISCARD td_status td__job_write(const td__job *j, FILE *to);
 /* sha256 over what decides the numbers (model, loss, data, train), not names, logs or threads. */

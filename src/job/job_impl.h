@@ -54,6 +54,7 @@ struct td__job {
     int n_fields;
     td__model_lookup lookup; /* of tables on servers */
     const char *hint;        /* what is probably not meant so; NULL: nothing */
+    int places;              /* that layers name: 0 to this one; -1: none */
     td__layer_row *rows;
     int n_rows, cap_rows;
 };

@@ -539,6 +539,7 @@ td_status td__job_model(td__job *j, const td__field *fields, int n_fields, td__m
     TD_TRY(check_field(j, "loss.target"));
     TD_TRY(td_graph_create(&g));
     TD_TRY_OR(st, done, build_for(j, g, PROBE_ROWS, true, &nodes));
+    j->places = td__graph_last_wish(g);
     TD_TRY_OR(st, done, check_watch(j, &nodes));
     *out = (td__model){.build = build, .user = j, .lookup = &j->lookup};
 done:
@@ -549,6 +550,11 @@ done:
 const char *td__job_hint(const td__job *j)
 {
     return j->hint;
+}
+
+int td__job_last_place(const td__job *j)
+{
+    return j->model_arena ? j->places : -1;
 }
 
 int td__job_layers(const td__job *j, const td__layer_row **out)

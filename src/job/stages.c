@@ -27,7 +27,7 @@ static const struct {
      TD_KEY_ROW("where", TEXT, "Condition of the samples to keep: `y < 5`.",
                 .flags = TD_KEY_REQUIRED)},
     {"text", "tokenize",
-     TD_KEY_ROW("unit", WORD, "What a token is.", .words = "word char byte", .def = "word")},
+     TD_KEY_ROW("unit", WORD, "What a token is.", .words = "word char lower byte", .def = "word")},
     {"size2", "tokenize",
      TD_KEY_ROW("vocab", INT, "Number of words to keep.", .lo = 2, .hi = 1e9, .shown = "all")},
     {"a", "flip",

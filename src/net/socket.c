@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-enum { BACKLOG = 1024, RETRY_MS = 10, ATTEMPT_MS = 3000 };
+enum { BACKLOG = 1024, RETRY_MS = 10, RESOLVE_MS = 100, ATTEMPT_MS = 3000 };
 
 static const char UNIX[] = "unix:@";
 
@@ -60,16 +60,39 @@ static td_status split(const char *address, char host[TD_ADDRESS_BYTES],
     return TD_OK;
 }
 
-static td_status resolve(const char *address, int flags, struct addrinfo **out)
+/* *rc: of getaddrinfo. */
+static td_status look_up(const char *address, int flags, struct addrinfo **out, int *rc)
 {
     char host[TD_ADDRESS_BYTES], port[TD_ADDRESS_BYTES];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
 
+    *rc = 0;
+    *out = NULL;
     TD_TRY(split(address, host, port));
-    int rc = getaddrinfo(host, port, &hints, out);
-    if (rc)
-        return TD_FAIL(TD_EINVAL, "address \"%s\": %s", address, gai_strerror(rc));
-    return TD_OK;
+    *rc = getaddrinfo(host, port, &hints, out);
+    return *rc ? TD_FAIL(TD_EINVAL, "address \"%s\": %s", address, gai_strerror(*rc)) : TD_OK;
+}
+
+static td_status resolve(const char *address, int flags, struct addrinfo **out)
+{
+    int rc;
+
+    return look_up(address, flags, out, &rc);
+}
+
+/* A name may become known with the container or the pod that it stands for, which starts beside
+ * ours: what does not resolve yet is asked for again. */
+static td_status resolve_by(const char *address, td__deadline until, struct addrinfo **out)
+{
+    for (;;) {
+        int rc;
+        td_status st = look_up(address, 0, out, &rc);
+        if (!st || (rc != EAI_NONAME && rc != EAI_NODATA && rc != EAI_AGAIN))
+            return st;
+        if (td__deadline_passed(until))
+            return TD_FAIL(TD_ETIMEDOUT, "cannot reach %s: %s", address, gai_strerror(rc));
+        poll(NULL, 0, td__deadline_left_ms(until, RESOLVE_MS));
+    }
 }
 
 static int open_socket(int family)
@@ -234,7 +257,7 @@ td_status td__socket_connect(const char *address, td__deadline until, int *fd)
     if (is_unix(address))
         TD_TRY(unix_address(address, &sa, &n));
     else
-        TD_TRY(resolve(address, 0, &found));
+        TD_TRY(resolve_by(address, until, &found));
     for (;;) {
         *fd =
             found ? attempt_all(found, until) : attempt(AF_UNIX, (struct sockaddr *)&sa, n, until);

@@ -13,8 +13,8 @@ enum { TD_ADDRESS_BYTES = 256 }; /* a text address with its final 0 */
 /* "127.0.0.1:0" picks a port. `actual` is the address that others use. */
 TD_NODISCARD td_status td__socket_listen(const char *address, int *fd,
                                          char actual[TD_ADDRESS_BYTES]);
-/* Tries all addresses that the name stands for, one after the other. While nobody listens it tries
- * again: the listener may still be starting. */
+/* Tries all addresses that the name stands for, one after the other. While nobody listens, or the
+ * name stands for none, it tries again: the listener's process or container may be starting. */
 TD_NODISCARD td_status td__socket_connect(const char *address, td__deadline until, int *fd);
 /* Only begins; the socket becomes writable when it is connected or has failed (socket_connected
  * says which). For numeric addresses. */

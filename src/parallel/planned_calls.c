@@ -69,7 +69,7 @@ static char *call_text(const td__coll_call *call, char buf[96])
 static td_status out_of_plan(const td__planned_calls *c, const td__coll_call *call)
 {
     char text[96], planned[TD__PLAN_TEXT] = "";
-    if (c->made < c->n)
+    if (c->made < c->end)
         td__plan_op_text(c->plan, c->role, c->at[c->made], planned);
     return TD_FAIL(TD_EMISMATCH,
                    "rank %d makes a call in step %llu that is not in the communication plan: %s, "
@@ -82,7 +82,7 @@ static td_status out_of_plan(const td__planned_calls *c, const td__coll_call *ca
 static td_status look_at(td__comm_guard *g, const td__coll_call *call)
 {
     td__planned_calls *c = (td__planned_calls *)g;
-    if (c->made == c->n || !as_planned(c, &c->plan->roles[c->role].ops[c->at[c->made]], call))
+    if (c->made == c->end || !as_planned(c, &c->plan->roles[c->role].ops[c->at[c->made]], call))
         return out_of_plan(c, call);
     c->made++;
     return TD_OK;
@@ -95,8 +95,18 @@ void td__planned_calls_begin(td__planned_calls *c, td_comm *comm, int rank, uint
     c->rank = rank;
     c->step = step;
     c->made = 0;
+    c->end = c->n;
     if (comm)
         td__comm_set_guard(comm, &c->guard);
+}
+
+void td__planned_calls_part(td__planned_calls *c, uint32_t micro_batch)
+{
+    const td__plan_op *ops = c->plan->roles[c->role].ops;
+    for (c->made = 0; c->made < c->n && ops[c->at[c->made]].micro_batch < micro_batch;)
+        c->made++;
+    for (c->end = c->made; c->end < c->n && ops[c->at[c->end]].micro_batch == micro_batch;)
+        c->end++;
 }
 
 td_status td__planned_calls_end(td__planned_calls *c)
@@ -104,7 +114,7 @@ td_status td__planned_calls_end(td__planned_calls *c)
     char text[TD__PLAN_TEXT];
     bool begun = c->comm != NULL;
     td__planned_calls_leave(c);
-    if (!begun || c->made == c->n)
+    if (!begun || c->made == c->end)
         return TD_OK;
     td__plan_op_text(c->plan, c->role, c->at[c->made], text);
     return TD_FAIL(TD_EMISMATCH,

@@ -20,7 +20,7 @@ typedef struct td__planned_calls {
     int rank;             /* of the world, for texts */
     uint64_t step;
     size_t numbers; /* bytes of a call of TD__PLAN_NUMBERS; 0: as the plan has it */
-    int made;
+    int made, end;  /* calls that were made; that the step has. Both count from the first of all */
 } td__planned_calls;
 
 /* Those of a role that `of` says are made on the communicator that is meant. */
@@ -29,6 +29,8 @@ TD_NODISCARD td_status td__planned_calls_init(td__planned_calls *c, const td__pl
 void td__planned_calls_fini(td__planned_calls *c);
 /* A step begins: from now on calls on comm are looked at. comm NULL: nothing. */
 void td__planned_calls_begin(td__planned_calls *c, td_comm *comm, int rank, uint64_t step);
+/* After begin, where the plan is of several steps: this one has the calls of one micro-batch. */
+void td__planned_calls_part(td__planned_calls *c, uint32_t micro_batch);
 /* It is over. TD_EMISMATCH if calls were not made. Where none has begun: nothing. */
 TD_NODISCARD td_status td__planned_calls_end(td__planned_calls *c);
 /* It has failed: calls are no longer looked at. */

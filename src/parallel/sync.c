@@ -322,7 +322,8 @@ static td__plan_case plan_case(const td__sync *s, uint64_t step, int batches, in
 
 /* The plan of a usual step is made, checked and compared on all ranks before the first one. Ranks
  * on a GPU that share its memory make fewer calls than it has; where some ranks are on processors
- * and others on GPUs, they compare that of GPUs: none of these is held to it. */
+ * and others on GPUs, they compare that of GPUs: none of these is held to it, nor are rules whose
+ * messages have links of their own. */
 static td_status make_follower(td__sync *s)
 {
     const td__step_opts *o = td__step_opts_of(s->engine);
@@ -334,7 +335,7 @@ static td_status make_follower(td__sync *s)
     td__plan_case usual = plan_case(s, 1, o->accumulate, rows, rows);
     usual.host_reads = reads;
     TD_TRY(td__plan_follower_create(s->ops, s->x.comm, &usual, &s->follower));
-    if (!reads) {
+    if (!reads || s->ops->apart) {
         td__plan_follower_destroy(s->follower);
         s->follower = NULL;
     }

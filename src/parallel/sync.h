@@ -279,6 +279,7 @@ struct td__sync_ops {
      * inside, which has one. */
     void (*plan)(td__planner *w);
     const char *unplanned;
+    bool apart; /* its messages go over links of its own: the plan is checked and compared alone */
     /* (optional) Of a rule for groups of ranks: what the rule inside is made with, on rank 0 of
      * `ranks`. h has no comm. Local. */
     td_status (*inside)(const td__sync_hold *h, int ranks, td__sync_inside *out);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "coll/comm.h"
+#include "ops/phase.h"
 
 static int place_of(const td__channels *c, int from, int to, bool down)
 {
@@ -17,12 +18,13 @@ static bool goes_down(const td__plan_op *o)
     return o->lane == TD_LANE_SEND_DOWN || o->lane == TD_LANE_RECV_DOWN;
 }
 
-/* Has the plan messages from one stage to another in this direction? */
+/* Has the plan values of micro-batches from one stage to another in this direction? */
 static bool talk(const td__plan *p, int from, int to, bool down)
 {
     for (int i = 0; i < p->roles[from].n; i++) {
         const td__plan_op *o = &p->roles[from].ops[i];
-        if (o->kind == TD_PLAN_SEND && from + o->peer == to && goes_down(o) == down)
+        if (o->kind == TD_PLAN_SEND && o->phase < TD_RUN_PHASE_COUNT && from + o->peer == to &&
+            goes_down(o) == down)
             return true;
     }
     return false;

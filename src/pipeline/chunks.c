@@ -42,9 +42,11 @@ static td_status place(td_graph *g, const td_node *loss, const td__pipeline_shap
 {
     if (shape->begins)
         return td__graph_place_by_layers(g, shape->begins, shape->chunks, "parallel.stages");
-    if (shape->stages > 1 && td__graph_has_wishes(g))
-        return td__graph_place_by_wish(
-            g, &(td__wishes){.places = shape->chunks, .wish_of = stage_of, .user = (void *)shape});
+    if (shape->stages > 1 && td__graph_last_wish(g) >= 0) {
+        td__wishes w = {.places = shape->chunks, .wish_of = stage_of, .user = (void *)shape};
+        TD_TRY(td__graph_place_by_wish(g, &w));
+        return td__graph_check_places(g, &w);
+    }
     return td__graph_place_by_cost(
         g, loss,
         &(td__stages){.places = shape->chunks, .stage_of = stage_of, .user = (void *)shape});

@@ -214,8 +214,11 @@ td_status td__executor_open(td__executor *x, const td__executor_list *l)
     x->closing = false;
     int n = x->list->n, leaves = l->plan->n_chunks * l->each * l->batches;
     TD_TRY(make_room(x, n, leaves));
-    for (int i = 0; i < n; i++)
-        x->ops[i] = (td__executor_op){.at = x->works + (size_t)i * (size_t)x->most};
+    for (int i = 0; i < n; i++) {
+        bool other = td__executor_is_other(&x->list->ops[i]);
+        x->ops[i] = (td__executor_op){
+            .at = x->works + (size_t)i * (size_t)x->most, .posted = other, .done = other};
+    }
     for (int i = 0; i < leaves; i++)
         x->leaves[i] = (td__partial){.weight = 0};
     for (int lane = 0; lane < TD_LANES; lane++)

@@ -48,6 +48,9 @@ int td__executor_number(const td__executor *x, uint32_t m);
 td__chunks *td__executor_chunks(const td__executor *x, uint32_t m);
 TD_NODISCARD td_status td__executor_runner(td__executor *x, int chunk, uint32_t m, td_runner **out);
 
+/* Is it a collective, or a message of other than values of a micro-batch? Whoever begins the step,
+ * or updates, sees to it (parallel/planned_calls.h). */
+bool td__executor_is_other(const td__plan_op *o);
 /* Was the batch of the operation given? */
 bool td__executor_was_given(const td__executor *x, const td__plan_op *o);
 /* Post all messages that can be; look which of them are over. */

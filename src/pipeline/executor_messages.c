@@ -34,10 +34,10 @@ static td_status tell(td__executor *x, const td__plan_op *o, bool sends)
                  : td_recv(comm, &token, 1, TD_U8, peer, &opts);
 }
 
-/* Is it a message of values of a micro-batch? */
-static bool values(const td__plan_op *o)
+bool td__executor_is_other(const td__plan_op *o)
 {
-    return o->phase < TD_RUN_PHASE_COUNT;
+    bool message = o->kind == TD_PLAN_SEND || o->kind == TD_PLAN_RECV;
+    return o->kind == TD_PLAN_COLL || (message && o->phase >= TD_RUN_PHASE_COUNT);
 }
 
 static bool carries(const td__edge *e, const td__plan_op *o)
@@ -92,7 +92,7 @@ static td_status finish_direct(td__executor *x, int index)
 {
     td__executor_op *g = &x->ops[index];
     const td__plan_op *o = &x->list->ops[index];
-    bool comes = !g->done && td__executor_rows(x, o->micro_batch) && values(o);
+    bool comes = !g->done && td__executor_rows(x, o->micro_batch);
     g->done = true;
     if (!comes)
         return TD_OK;
@@ -128,8 +128,6 @@ static td_status post(td__executor *x, int index)
     td__executor_op *g = &x->ops[index];
     const td__cut *cut;
     g->posted = true;
-    if (!values(o)) /* whoever begins the step, or updates, sees to it (stage_calls.h) */
-        return TD_OK;
     g->posted_ns = td__clock_ns();
     if (!td__executor_rows(x, o->micro_batch))
         return TD_OK;
@@ -194,6 +192,10 @@ static td_status post_lane(td__executor *x, td__plan_lane l)
 {
     for (;;) {
         int at = x->next[l] = in_lane(x, x->next[l], l);
+        if (at < x->list->n && x->ops[at].posted) {
+            x->next[l]++;
+            continue;
+        }
         bool there = at < x->list->n && td__executor_was_given(x, &x->list->ops[at]);
         if (at == x->list->n || (there ? !may_post(x, &x->list->ops[at]) : !x->closing))
             return TD_OK;

@@ -43,7 +43,8 @@ typedef struct version {
 
 struct td__flow {
     td__pipeline_rule *p;
-    td_comm *numbers; /* what losses and requests are added up over */
+    td_comm *numbers;       /* what losses and requests are added up over, */
+    td__planned_calls said; /* as the plan has it; n 0: of one stage, which has none */
     size_t n_numbers;
     int versions, pendings;
     version *version; /* (versions) of batch i in place i modulo their number */
@@ -110,6 +111,11 @@ static int slots_of(const td__flow *f, const td__pipeline_planned *n)
                                                                              : most;
 }
 
+static bool is_said(const td__plan_op *o)
+{
+    return o->kind == TD_PLAN_COLL && o->phase == TD__PLAN_NUMBERS && o->axis == TD__AXIS_ALL;
+}
+
 static td_status set_up(td__flow *f)
 {
     td__pipeline_rule *p = f->p;
@@ -119,7 +125,7 @@ static td_status set_up(td__flow *f)
               micro_batches_of(f));
     TD_TRY(td__pipeline_plan_for(p, own.end - own.begin, &n));
     f->slots = slots_of(f, n);
-    f->n_numbers = TD_REQUESTS + (size_t)micro_batches_of(f);
+    f->n_numbers = td__pipeline_numbers(p->schedule, p->shape.replicas, false, micro_batches_of(f));
     f->version = td__calloc((size_t)f->versions, sizeof *f->version);
     f->pending = td__calloc((size_t)f->pendings, sizeof *f->pending);
     if (!f->version || !f->pending)
@@ -131,6 +137,8 @@ static td_status set_up(td__flow *f)
     }
     for (int v = 0; v < f->versions; v++)
         TD_TRY(make_version(f, &f->version[v]));
+    if (p->step_plan)
+        TD_TRY(td__planned_calls_init(&f->said, p->step_plan, p->channels.stage, is_said));
     return td_comm_split(p->base.x.comm, 0, 0, &f->numbers);
 }
 
@@ -160,6 +168,7 @@ void td__flow_destroy(td__flow *f)
         td__free(f->pending[i].numbers);
     td__free(f->version);
     td__free(f->pending);
+    td__planned_calls_fini(&f->said);
     td_comm_destroy(f->numbers);
     td__free(f);
 }
@@ -236,6 +245,26 @@ td_status td__flow_update(void *user, int batch)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
+/* What is called for the batch that begins is held against the plan, whose window has one micro-
+ * batch of each. */
+static void guard_batch(td__flow *f)
+{
+    td__pipeline_rule *p = f->p;
+    uint64_t step = pending_of(f, f->begun)->at.step;
+    if (!p->step_plan)
+        return;
+    td__pipeline_guard_begin(p, step);
+    td__planned_calls_part(&p->stage_calls, (uint32_t)f->begun);
+    td__planned_calls_begin(&f->said, f->numbers, td_comm_rank(p->base.x.comm), step);
+    td__planned_calls_part(&f->said, (uint32_t)f->begun);
+}
+
+static td_status batch_is_as_planned(td__flow *f)
+{
+    TD_TRY(td__planned_calls_end(&f->p->stage_calls));
+    return td__planned_calls_end(&f->said);
+}
+
 td_status td__flow_begin(td__flow *f, const td__sync_place *at)
 {
     f->seconds = 0;
@@ -249,6 +278,7 @@ td_status td__flow_begin(td__flow *f, const td__sync_place *at)
     n->at = *at;
     n->rows = td__step_rows(f->p->base.engine);
     memset(n->numbers, 0, f->n_numbers * sizeof *n->numbers);
+    guard_batch(f);
     return td__pipeline_tell_ahead(f->p, v->params, &v->told);
 }
 
@@ -311,6 +341,7 @@ td_status td__flow_step(td__flow *f, double lr, td__step_result *out)
            TD_REQUESTS * sizeof *n->numbers);
     TD_TRY(td_allreduce(f->numbers, n->numbers, n->numbers, f->n_numbers, TD_F64, TD_REDUCE_SUM,
                         &(td_coll_opts){.work = &n->work}));
+    TD_TRY(batch_is_as_planned(f));
     f->begun++;
     TD_TRY(td__executor_go_on(f->p->executor));
     int behind = f->p->shape.stages;
@@ -348,6 +379,7 @@ static bool any_left(const td__flow *f)
 void td__flow_abort(td__flow *f, const char *why)
 {
     f->open = false;
+    td__planned_calls_leave(&f->said);
     if (!any_left(f))
         return;
     td__channels_abort(&f->p->channels, why);

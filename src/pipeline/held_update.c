@@ -19,11 +19,24 @@ static td_status prepare(td__pipeline_rule *p, double lr, td__step_result *out)
 }
 
 /* Who gets through the barrier knows that all ranks are prepared. */
+static td_status meet(td__pipeline_rule *p, double lr, td__step_result *out)
+{
+    td_comm *comm = p->base.x.comm;
+    if (p->world_calls.n)
+        td__planned_calls_begin(&p->world_calls, comm, td_comm_rank(comm),
+                                td__step_number(p->base.engine));
+    td_status st = prepare(p, lr, out);
+    if (!st)
+        st = td_barrier(comm, NULL);
+    if (st)
+        td__planned_calls_leave(&p->world_calls); /* the comm may go */
+    return st ? st : td__planned_calls_end(&p->world_calls);
+}
+
 td_status td__pipeline_update_held(td__pipeline_rule *p, double lr, td__step_result *out)
 {
     const td_optimizer *o = p->base.x.step.optimizer;
-    TD_TRY(prepare(p, lr, out));
-    TD_TRY(td_barrier(p->base.x.comm, NULL));
+    TD_TRY(meet(p, lr, out));
     uint64_t begin = td__clock_ns();
     TD_TRY(td__held_step_apply(p->held));
     out->times.update += 1e-9 * (double)(td__clock_ns() - begin);

@@ -87,9 +87,9 @@ td_status td__pipeline_fit(const td__sync_config *c, const td__pipeline_world *w
 
 /* What the options of a plan point to. */
 typedef struct lists {
-    td__chunk_edge *edges, *handed;
+    td__chunk_edge *edges, *handed, *stats;
     uint64_t *grads, *meets;
-    int n_handed;
+    int n_handed, n_stats;
 } lists;
 
 static td_status count_handed(void *user, int owner, int reader, td__param_range r)
@@ -117,6 +117,27 @@ static td_status list_handed(const td__cut *cut, const td__rank_mesh *mesh, cons
     if (!l->handed)
         return TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
     return td__each_shared(cut, &like, note_handed, l);
+}
+
+/* In the order of td__pipeline_tell_statistics(). */
+static td_status list_statistics(const td__cut *cut, const td_params *ps, lists *l)
+{
+    size_t states = td_params_trainable(ps);
+    int n = 0;
+    for (int c = 0; c < cut->n_pieces; c++)
+        n += cut->pieces[c].n_params;
+    l->stats = td__calloc((size_t)n + 1, sizeof *l->stats);
+    if (!l->stats)
+        return TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
+    for (int c = 0; c < cut->n_pieces; c++)
+        for (int i = 0; i < cut->pieces[c].n_params; i++) {
+            td__param_range r = cut->pieces[c].params[i];
+            r.begin = r.begin > states ? r.begin : states;
+            if (r.begin < r.end)
+                l->stats[l->n_stats++] =
+                    (td__chunk_edge){.from = c, .nbytes = (r.end - r.begin) * sizeof(float)};
+        }
+    return TD_OK;
 }
 
 static td_status list_all(const td__cut *cut, lists *l)
@@ -157,8 +178,10 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
     *out = NULL;
     *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);
     td_status st = *slots ? list_all(cut, &l) : TD_FAIL(TD_ENOMEM, "no memory for a pipeline");
-    if (!st && end.ps && !schedule->delay)
+    if (!st && end.ps)
         st = list_handed(cut, mesh, &end, &l);
+    if (!st && end.ps && end.held)
+        st = list_statistics(cut, end.ps, &l);
     td__pipeline_opts o = {.mesh = *mesh,
                            .schedule = schedule,
                            .at = {.stages = mesh->size[TD_AXIS_PIPELINE],
@@ -179,6 +202,9 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                            .gathers = end.shares,
                            .in_order = end.in_order,
                            .held = end.held,
+                           .ring = end.ring,
+                           .stats = l.stats,
+                           .n_stats = l.n_stats,
                            .direct = end.direct};
     if (!st)
         st = td__pipeline_plan(&o, out, *slots);
@@ -186,6 +212,7 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
         st = name_chunks(cut, *out);
     td__free(l.edges);
     td__free(l.handed);
+    td__free(l.stats);
     td__free(l.grads);
     td__free(l.meets);
     if (st) {
@@ -246,6 +273,13 @@ bool td__pipeline_may_be_direct(const td__pipeline_shape *shape, const td__cut *
         if (!td__program_keeps_edges(cut->pieces[c].program))
             return false;
     return shape->stages > 1 && !shape->schedule->delay && rows * micro_batches >= batch;
+}
+
+size_t td__pipeline_numbers(const td__schedule_def *schedule, int replicas, bool watched,
+                            int micro_batches)
+{
+    return schedule->delay ? TD_REQUESTS + (size_t)micro_batches
+                           : td__step_numbers_of(replicas, watched, micro_batches);
 }
 
 void td__pipeline_costs(const td__cut *cut, double *cost)

@@ -82,6 +82,8 @@ td_status td__pipeline_run_batch(void *user, const td__batch *batch, int number,
     if (number == 0 || o->size > 1)
         TD_TRY(td__pipeline_plan_through(p, own.end - own.begin, td__step_batches(p->base.engine),
                                          &p->through));
+    if (p->through) /* that of a full step is compared when the rule is made */
+        TD_TRY(td__pipeline_agree_through(p, p->through, td__step_batches(p->base.engine)));
     p->ran = p->through ? p->through->micro_batches : own.end - own.begin;
     td_status st = p->through ? run_through(p, &b) : run_alone(p, &b);
     double wait;

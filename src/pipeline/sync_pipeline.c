@@ -186,15 +186,21 @@ static td_status agree_on_costs(td__pipeline_rule *p)
     return td_broadcast(p->base.x.comm, p->costs, n, TD_F64, 0, NULL);
 }
 
+/* Of the first replica, which has the most: a batch has some. */
+static int usual_micro_batches(const td__pipeline_rule *p)
+{
+    td__micro_batch_range own =
+        td__rank_micro_batches(p->base.x.step.micro_batches, 0, p->shape.replicas);
+    return own.end - own.begin > 0 ? own.end - own.begin : 1;
+}
+
 /* The usual plan, and the channels that it needs. Memory for direct messages that could be had by
  * the page may not be there for all of them: then there is a plan without. */
 static td_status open_channels(td__pipeline_rule *p)
 {
     const td__pipeline_planned *usual;
-    const td__step_opts *o = &p->base.x.step;
-    td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, p->shape.replicas);
     for (bool there = false;;) {
-        TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
+        TD_TRY(td__pipeline_plan_for(p, usual_micro_batches(p), &usual));
         TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, usual->plan));
         TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
         p->may_direct = usual->direct;
@@ -209,17 +215,6 @@ static td_status open_channels(td__pipeline_rule *p)
         td__pipeline_drop_plans(p);
         p->may_direct = false;
     }
-}
-
-/* The list of a full step's batches, where they have one: all ranks have the same. */
-static td_status agree_on_steps(td__pipeline_rule *p)
-{
-    const td__pipeline_planned *all;
-    const td__step_opts *o = &p->base.x.step;
-    if (p->schedule->delay)
-        return TD_OK;
-    TD_TRY(td__pipeline_plan_through(p, o->micro_batches, o->accumulate, &all));
-    return all ? td__pipeline_agree(p->base.x.comm, &p->mesh, all->plan) : TD_OK;
 }
 
 static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
@@ -246,7 +241,7 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     TD_TRY(may_be_direct(p, &p->may_direct));
     TD_TRY(agree_on_costs(p));
     TD_TRY(open_channels(p));
-    TD_TRY(agree_on_steps(p));
+    TD_TRY(td__pipeline_agree_on_lists(p, usual_micro_batches(p)));
     TD_TRY(td__pipeline_guard(p));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
@@ -332,11 +327,13 @@ static void shed(td__sync *s)
     td__direct_close(&p->direct);
     td__tensor_peers_close(&p->peers);
     td__planned_calls_fini(&p->stage_calls);
+    td__planned_calls_fini(&p->world_calls);
     td__plan_destroy(p->step_plan);
     td__channels_close(&p->channels);
     td__pipeline_drop_plans(p);
     td__cut_destroy(p->cut);
     td__free(p->own);
+    td__free(p->agreed);
     td__free(p->costs);
     td__free(p->stacks);
     td__free(p->stacked);

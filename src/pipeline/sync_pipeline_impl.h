@@ -35,6 +35,7 @@ typedef struct td__pipeline_rule {
     const td__schedule_def *schedule;
     int chunks;
     bool *own;     /* (chunks) */
+    bool *agreed;  /* (accumulate + 1) ranks have compared the list of so many batches */
     td__cut *cut;  /* of micro-batches of the usual size */
     double *costs; /* (3 chunks) of td__pipeline_costs(), on rank 0 */
     td__chunks *set;
@@ -51,6 +52,7 @@ typedef struct td__pipeline_rule {
     int next_plan;                 /* the one that gives way */
     td__plan *step_plan;           /* of a full step, for its calls: */
     td__planned_calls stage_calls; /* those of stages with each other, but values; n 0: none */
+    td__planned_calls world_calls; /* those of all ranks of a step that is held; n 0: none */
     double wait;
     uint64_t sent;
     td__measure *measure;
@@ -80,13 +82,18 @@ const td__schedule_def *td__pipeline_schedule(const td__sync_config *c);
 /* *out stays until further plans were asked for: the last two are there. */
 TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
                                              const td__pipeline_planned **out);
+/* Ranks compare the lists of all numbers of micro-batches that a replica may have of a batch, but
+ * `usual`, which they have compared, and of a full step. Collective over the world. */
+TD_NODISCARD td_status td__pipeline_agree_on_lists(td__pipeline_rule *p, int usual);
+/* They compare the one list of so many batches, unless they have. Collective over the world. */
+TD_NODISCARD td_status td__pipeline_agree_through(td__pipeline_rule *p,
+                                                  const td__pipeline_planned *n, int batches);
 /* One list for all of a step's batches of `each` micro-batches; NULL: each has one of its own. */
 TD_NODISCARD td_status td__pipeline_plan_through(td__pipeline_rule *p, int each, int batches,
                                                  const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);
 /* What stages call in a step on the communicator of a whole model is held against the plan from
- * here (made), from the step's begin, to its end. Not of a schedule that flows,
- * nor of elastic ranks. */
+ * here (made), from the step's begin, to its end; and where it is held what all ranks call. */
 TD_NODISCARD td_status td__pipeline_guard(td__pipeline_rule *p);
 void td__pipeline_guard_begin(td__pipeline_rule *p, uint64_t step);
 /* A td__step_batch_fn, whose user is the rule (run_batch.c). */

@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 
-static const char *const NAMES[TD_AXES] = {"data", "pipeline", "tensor"};
+static const char *const NAMES[TD_AXES + 1] = {"data", "pipeline", "tensor", "all axes"};
 /* From the axis whose neighbours are neighbouring ranks to the one farthest apart. */
 static const td__axis ORDER[TD_AXES] = {TD_AXIS_TENSOR, TD_AXIS_DATA, TD_AXIS_PIPELINE};
 enum { MOST_RANKS = 1 << 20 };

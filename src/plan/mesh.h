@@ -10,7 +10,8 @@
 #include "tandem/status.h"
 
 typedef enum td__axis { TD_AXIS_DATA, TD_AXIS_PIPELINE, TD_AXIS_TENSOR, TD_AXES } td__axis;
-const char *td__axis_name(td__axis axis); /* "data" */
+enum { TD__AXIS_ALL = TD_AXES };          /* of a collective: all ranks of the mesh */
+const char *td__axis_name(td__axis axis); /* "data"; "all axes" */
 
 typedef struct td__rank_mesh {
     int size[TD_AXES]; /* all at least 1 */

@@ -5,46 +5,14 @@
  * and receiver use the same times, so what meets belongs together, and the times themselves are an
  * execution in which nothing waits for what comes later. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/pipeline_plan.h"
+#include "plan/pipeline_plan_impl.h"
 
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
 
-typedef struct message {
-    int from, to, micro_batch; /* chunks */
-    td_run_phase made, needed;
-    uint64_t nbytes;
-    double at;
-} message;
-
-typedef struct builder {
-    const td__pipeline_opts *o;
-    td__schedule *s;
-    td__plan *p;
-    td__chunk_edge *edges; /* one for each kind of message or hand-over */
-    int n_edges;
-    int *tied;      /* td__schedule_case.tied */
-    int *slots;     /* by chunk */
-    double *ended;  /* (3 chunks micro-batches) of runs; -1: not yet */
-    int *index;     /* (the same) in the role's list */
-    size_t *leaves; /* (chunks micro-batches) the run with which a micro-batch leaves its slot */
-    message *messages;
-    int n_messages;
-} builder;
-
-static size_t run_of(const builder *b, int chunk, td_run_phase phase, int m)
-{
-    return ((size_t)chunk * 3 + (size_t)phase) * (size_t)b->o->at.micro_batches + (size_t)m;
-}
-
-static int stage_of(const builder *b, int chunk)
-{
-    return td__schedule_stage(b->o->schedule, b->o->at.stages, chunk);
-}
-
-static td_status merge_edges(builder *b)
+static td_status merge_edges(td__plan_builder *b)
 {
     b->edges = td__calloc((size_t)b->o->n_edges + 1, sizeof *b->edges);
     if (!b->edges)
@@ -65,7 +33,7 @@ static td_status merge_edges(builder *b)
     return TD_OK;
 }
 
-static td_status write_schedule(builder *b)
+static td_status write_schedule(td__plan_builder *b)
 {
     td__schedule_case c = b->o->at;
     b->tied = td__calloc((size_t)c.chunks, sizeof *b->tied);
@@ -85,45 +53,45 @@ static td_status write_schedule(builder *b)
 
 /* ---- Slots ----------------------------------------------------------------------------------- */
 
-static size_t *leaves_with(const builder *b, int chunk, int m)
+static size_t *leaves_with(const td__plan_builder *b, int chunk, int m)
 {
     return &b->leaves[(size_t)chunk * (size_t)b->o->at.micro_batches + (size_t)m];
 }
 
 /* The last run that reads what a micro-batch has in its slot. */
-static void find_leaves(builder *b)
+static void find_leaves(td__plan_builder *b)
 {
     for (int c = 0; c < b->o->at.chunks; c++)
         for (int m = 0; m < b->o->at.micro_batches; m++) {
             size_t *last = leaves_with(b, c, m);
-            *last = run_of(b, c, TD_RUN_WEIGHT, m);
+            *last = td__run_of(b, c, TD_RUN_WEIGHT, m);
             for (int i = 0; i < b->n_edges; i++) {
                 const td__chunk_edge *e = &b->edges[i];
-                size_t reader = run_of(b, e->to, e->needed, m);
-                if (e->from == c && stage_of(b, e->to) == stage_of(b, c) &&
+                size_t reader = td__run_of(b, e->to, e->needed, m);
+                if (e->from == c && td__stage_of(b, e->to) == td__stage_of(b, c) &&
                     b->index[reader] > b->index[*last])
                     *last = reader;
             }
         }
 }
 
-static bool receives(const builder *b, int chunk)
+static bool receives(const td__plan_builder *b, int chunk)
 {
     for (int i = 0; i < b->n_edges; i++)
         if (b->edges[i].to == chunk && b->edges[i].made == TD_RUN_FORWARD &&
-            stage_of(b, b->edges[i].from) != stage_of(b, chunk))
+            td__stage_of(b, b->edges[i].from) != td__stage_of(b, chunk))
             return true;
     return false;
 }
 
 /* So many that the micro-batches from the first that has not left to the last that has begun have a
  * slot each; and one where others send to, so that the next can arrive while one is computed. */
-static void find_slots(builder *b)
+static void find_slots(td__plan_builder *b)
 {
     for (int c = 0; c < b->o->at.chunks; c++) {
         b->slots[c] = 1;
         for (int m = 0, first = 0; m < b->o->at.micro_batches; m++) {
-            int begins = b->index[run_of(b, c, TD_RUN_FORWARD, m)];
+            int begins = b->index[td__run_of(b, c, TD_RUN_FORWARD, m)];
             while (b->index[*leaves_with(b, c, first)] < begins)
                 first++;
             b->slots[c] = m - first + 1 > b->slots[c] ? m - first + 1 : b->slots[c];
@@ -136,21 +104,22 @@ static void find_slots(builder *b)
 /* ---- Times ----------------------------------------------------------------------------------- */
 
 /* When the values of an edge can be in the slot of their reader; -1: not known yet. */
-static double arrives(const builder *b, const td__chunk_edge *e, int m)
+static double arrives(const td__plan_builder *b, const td__chunk_edge *e, int m)
 {
-    double at = b->ended[run_of(b, e->from, e->made, m)];
-    if (at >= 0 && stage_of(b, e->from) != stage_of(b, e->to) && m >= b->slots[e->to]) {
+    double at = b->ended[td__run_of(b, e->from, e->made, m)];
+    if (at >= 0 && td__stage_of(b, e->from) != td__stage_of(b, e->to) && m >= b->slots[e->to]) {
         double free_at = b->ended[*leaves_with(b, e->to, m - b->slots[e->to])];
         return free_at < 0 ? -1 : free_at > at ? free_at : at;
     }
     return at;
 }
 
-/* When a run can begin, were its stage free; -1: not known yet. */
-static double ready_at(const builder *b, const td__schedule_run *r)
+/* When run k of a stage can begin, were the stage free; -1: not known yet. */
+static double ready_at(td__plan_builder *b, int stage, int k)
 {
-    double at = 0;
-    for (int i = 0; i < b->n_edges; i++) {
+    const td__schedule_run *r = &b->s->runs[stage][k];
+    double at = td__flow_plan_ready(b, stage, k);
+    for (int i = 0; at >= 0 && i < b->n_edges; i++) {
         const td__chunk_edge *e = &b->edges[i];
         if (e->to != r->chunk || e->needed != (td_run_phase)r->phase)
             continue;
@@ -162,13 +131,13 @@ static double ready_at(const builder *b, const td__schedule_run *r)
     return at;
 }
 
-static double cost_of(const builder *b, const td__schedule_run *r)
+static double cost_of(const td__plan_builder *b, const td__schedule_run *r)
 {
     return b->o->at.cost ? b->o->at.cost[3 * r->chunk + r->phase] : 1;
 }
 
 /* All runs in the order of their stages. */
-static td_status time_runs(builder *b)
+static td_status time_runs(td__plan_builder *b)
 {
     int stages = b->o->at.stages, moved;
     int *next = td__calloc((size_t)stages, sizeof *next);
@@ -177,12 +146,11 @@ static td_status time_runs(builder *b)
     do {
         moved = 0;
         for (int i = 0; !st && i < stages; i++)
-            for (double at;
-                 next[i] < b->s->n[i] && (at = ready_at(b, &b->s->runs[i][next[i]])) >= 0;
+            for (double at; next[i] < b->s->n[i] && (at = ready_at(b, i, next[i])) >= 0;
                  next[i]++, moved++) {
                 const td__schedule_run *r = &b->s->runs[i][next[i]];
                 free_at[i] = (at > free_at[i] ? at : free_at[i]) + cost_of(b, r);
-                b->ended[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)] =
+                b->ended[td__run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)] =
                     free_at[i];
             }
     } while (moved);
@@ -202,7 +170,7 @@ static td_status time_runs(builder *b)
 /* ---- Operations ------------------------------------------------------------------------------ */
 
 /* The sum of a chunk's gradients over replicas, which waits for a run; there is none of one. */
-static td_status add_sum(builder *b, int role, int chunk, int after, int *sum)
+static td_status add_sum(td__plan_builder *b, int role, int chunk, int after, int *sum)
 {
     td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
     if (b->o->mesh.size[TD_AXIS_DATA] == 1)
@@ -214,8 +182,8 @@ static td_status add_sum(builder *b, int role, int chunk, int after, int *sum)
     return td__plan_add(b->p, role, &op, sum);
 }
 
-static td_status add_update(builder *b, int role, int chunk, int micro_batch, int after, int turn,
-                            int *index)
+static td_status add_update(td__plan_builder *b, int role, int chunk, int micro_batch, int after,
+                            int turn, int *index)
 {
     td__plan_op op = td__plan_blank(TD_PLAN_UPDATE, TD_LANE_COMPUTE);
     op.chunk = op.other = (uint16_t)chunk;
@@ -227,7 +195,7 @@ static td_status add_update(builder *b, int role, int chunk, int micro_batch, in
 }
 
 /* From the stage before, or to the one behind: the turn to update. */
-static td_status add_turn(builder *b, int role, td__plan_kind kind, int after, int *index)
+static td_status add_turn(td__plan_builder *b, int role, td__plan_kind kind, int after, int *index)
 {
     bool sends = kind == TD_PLAN_SEND;
     td__plan_op op = td__plan_blank(kind, sends ? TD_LANE_SEND_UP : TD_LANE_RECV_UP);
@@ -242,13 +210,13 @@ static td_status add_turn(builder *b, int role, td__plan_kind kind, int after, i
 }
 
 /* Of a schedule that flows: is it the last of a batch? */
-static bool ends_batch(const builder *b, const td__schedule_run *r)
+static bool ends_batch(const td__plan_builder *b, const td__schedule_run *r)
 {
     return b->o->schedule->delay && b->o->at.batch && r->phase == TD_RUN_WEIGHT &&
            (int)(r->micro_batch + 1) % b->o->at.batch == 0;
 }
 
-static td_status add_runs(builder *b)
+static td_status add_runs(td__plan_builder *b)
 {
     for (int i = 0; i < b->o->at.stages; i++)
         for (int k = 0; k < b->s->n[i]; k++) {
@@ -260,19 +228,25 @@ static td_status add_runs(builder *b)
             op.micro_batch = r->micro_batch;
             op.seconds = b->o->at.cost ? cost_of(b, r) : 0;
             op.nbytes = b->o->meets ? b->o->meets[3 * r->chunk + r->phase] : 0;
-            index = &b->index[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)];
+            index = &b->index[td__run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)];
             TD_TRY(td__plan_add(b->p, i, &op, index));
+            TD_TRY(td__flow_plan_say(b, i, k, *index));
             if (!ends_batch(b, r))
                 continue;
             TD_TRY(add_sum(b, i, r->chunk, *index, &sum));
-            TD_TRY(add_update(b, i, r->chunk, (int)r->micro_batch, sum, TD__PLAN_NONE, NULL));
+            TD_TRY(add_update(b, i, r->chunk, (int)r->micro_batch, sum, TD__PLAN_NONE,
+                              td__flow_plan_update(b, i, r->micro_batch)));
         }
     return TD_OK;
 }
 
+/* What goes forward in a pipeline that flows comes batch by batch: messages of a batch are posted
+ * when it is given (executor.h), and those of the one before may not wait for that. */
 static int by_time(const void *x, const void *y)
 {
-    const message *a = x, *b = y;
+    const td__plan_message *a = x, *b = y;
+    if (a->batch != b->batch)
+        return a->batch - b->batch;
     if (a->at != b->at)
         return a->at < b->at ? -1 : 1;
     if (a->micro_batch != b->micro_batch)
@@ -282,7 +256,12 @@ static int by_time(const void *x, const void *y)
     return a->from != b->from ? (a->from < b->from ? -1 : 1) : (a->to > b->to) - (a->to < b->to);
 }
 
-static td_status list_messages(builder *b)
+static int batch_of(const td__plan_builder *b, const td__chunk_edge *e, int m)
+{
+    return b->flow.batches && e->made == TD_RUN_FORWARD ? m / b->o->at.batch : 0;
+}
+
+static td_status list_messages(td__plan_builder *b)
 {
     int batches = b->o->at.micro_batches;
     b->messages = td__calloc((size_t)b->n_edges * (size_t)batches + 1, sizeof *b->messages);
@@ -290,21 +269,21 @@ static td_status list_messages(builder *b)
         return TD_FAIL(TD_ENOMEM, "no memory for the messages of a pipeline");
     for (int i = 0; i < b->n_edges; i++) {
         const td__chunk_edge *e = &b->edges[i];
-        for (int m = 0; m < batches && stage_of(b, e->from) != stage_of(b, e->to); m++)
-            b->messages[b->n_messages++] = (message){.from = e->from,
-                                                     .to = e->to,
-                                                     .micro_batch = m,
-                                                     .made = e->made,
-                                                     .needed = e->needed,
-                                                     .nbytes = e->nbytes,
-                                                     .at = arrives(b, e, m)};
+        for (int m = 0; m < batches && td__stage_of(b, e->from) != td__stage_of(b, e->to); m++)
+            b->messages[b->n_messages++] = (td__plan_message){.from = e->from,
+                                                              .to = e->to,
+                                                              .micro_batch = m,
+                                                              .made = e->made,
+                                                              .needed = e->needed,
+                                                              .nbytes = e->nbytes,
+                                                              .at = arrives(b, e, m),
+                                                              .batch = batch_of(b, e, m)};
     }
     qsort(b->messages, (size_t)b->n_messages, sizeof *b->messages, by_time);
     return TD_OK;
 }
 
-/* A run waits for the last message of a lane only: those before it have been carried out then. */
-static td_status wait_in_lane(builder *b, int role, int run, int op)
+td_status td__plan_wait_in_lane(td__plan_builder *b, int role, int run, int op)
 {
     td__plan_op *ops = b->p->roles[role].ops;
     for (int k = 0; k < TD__PLAN_AFTER; k++) {
@@ -317,48 +296,49 @@ static td_status wait_in_lane(builder *b, int role, int run, int op)
     return td__plan_wait_for(b->p, role, run, op);
 }
 
-static td_status add_receive(builder *b, const message *x)
+static td_status add_receive(td__plan_builder *b, const td__plan_message *x)
 {
-    int role = stage_of(b, x->to), at, slots = b->slots[x->to];
+    int role = td__stage_of(b, x->to), at, slots = b->slots[x->to];
     td__plan_op op = td__plan_blank(TD_PLAN_RECV, x->made == TD_RUN_FORWARD ? TD_LANE_RECV_UP
                                                                             : TD_LANE_RECV_DOWN);
     op.chunk = (uint16_t)x->to;
     op.other = (uint16_t)x->from;
-    op.peer = (int16_t)(stage_of(b, x->from) - role);
+    op.peer = (int16_t)(td__stage_of(b, x->from) - role);
     op.phase = (uint8_t)x->made;
     op.micro_batch = (uint32_t)x->micro_batch;
     op.nbytes = x->nbytes;
     if (x->micro_batch >= slots)
         op.after[0] = b->index[*leaves_with(b, x->to, x->micro_batch - slots)];
     TD_TRY(td__plan_add(b->p, role, &op, &at));
-    return wait_in_lane(b, role, b->index[run_of(b, x->to, x->needed, x->micro_batch)], at);
+    return td__plan_wait_in_lane(b, role, b->index[td__run_of(b, x->to, x->needed, x->micro_batch)],
+                                 at);
 }
 
-static td_status add_send(builder *b, const message *x)
+static td_status add_send(td__plan_builder *b, const td__plan_message *x)
 {
-    int role = stage_of(b, x->from), at, slots = b->slots[x->from];
+    int role = td__stage_of(b, x->from), at, slots = b->slots[x->from];
     td__plan_op op = td__plan_blank(TD_PLAN_SEND, x->made == TD_RUN_FORWARD ? TD_LANE_SEND_UP
                                                                             : TD_LANE_SEND_DOWN);
     op.chunk = (uint16_t)x->from;
     op.other = (uint16_t)x->to;
-    op.peer = (int16_t)(stage_of(b, x->to) - role);
+    op.peer = (int16_t)(td__stage_of(b, x->to) - role);
     op.phase = (uint8_t)x->made;
     op.micro_batch = (uint32_t)x->micro_batch;
     op.nbytes = x->nbytes;
-    op.after[0] = b->index[run_of(b, x->from, x->made, x->micro_batch)];
+    op.after[0] = b->index[td__run_of(b, x->from, x->made, x->micro_batch)];
     TD_TRY(td__plan_add(b->p, role, &op, &at));
     if (b->o->direct && op.after[0] + 1 < b->s->n[role])
-        TD_TRY(wait_in_lane(b, role, op.after[0] + 1, at));
+        TD_TRY(td__plan_wait_in_lane(b, role, op.after[0] + 1, at));
     if (x->micro_batch + slots >= b->o->at.micro_batches)
         return TD_OK;
-    return wait_in_lane(b, role,
-                        b->index[run_of(b, x->from, TD_RUN_FORWARD, x->micro_batch + slots)], at);
+    return td__plan_wait_in_lane(
+        b, role, b->index[td__run_of(b, x->from, TD_RUN_FORWARD, x->micro_batch + slots)], at);
 }
 
-/* An end of a hand-over of params: ranks make theirs one after the other, in the order of all. */
-static td_status add_hand(builder *b, const td__chunk_edge *e, bool sends, int *last)
+td_status td__plan_add_hand(td__plan_builder *b, const td__chunk_edge *e, bool sends, int *last)
 {
-    int role = stage_of(b, sends ? e->from : e->to), to = stage_of(b, sends ? e->to : e->from);
+    int role = td__stage_of(b, sends ? e->from : e->to);
+    int to = td__stage_of(b, sends ? e->to : e->from);
     bool up = sends ? to > role : role > to;
     td__plan_op op = sends ? td__plan_blank(TD_PLAN_SEND, up ? TD_LANE_SEND_UP : TD_LANE_SEND_DOWN)
                            : td__plan_blank(TD_PLAN_RECV, up ? TD_LANE_RECV_UP : TD_LANE_RECV_DOWN);
@@ -371,7 +351,8 @@ static td_status add_hand(builder *b, const td__chunk_edge *e, bool sends, int *
     return td__plan_add(b->p, role, &op, &last[role]);
 }
 
-static td_status add_handed(builder *b)
+/* Before the first run, where the pipeline is emptied in each step. */
+static td_status add_handed(td__plan_builder *b)
 {
     int stages = b->o->at.stages;
     td_status st = TD_OK;
@@ -380,23 +361,33 @@ static td_status add_handed(builder *b)
         return TD_FAIL(TD_ENOMEM, "no memory for the plan of a pipeline");
     for (int r = 0; r < stages; r++)
         last[r] = TD__PLAN_NONE;
-    for (int i = 0; i < b->o->n_handed && !st; i++) {
+    for (int i = 0; i < b->o->n_handed && !b->flow.batches && !st; i++) {
         const td__chunk_edge *e = &b->o->handed[i];
-        if (stage_of(b, e->from) == stage_of(b, e->to))
+        if (td__stage_of(b, e->from) == td__stage_of(b, e->to))
             continue;
-        st = add_hand(b, e, true, last);
+        st = td__plan_add_hand(b, e, true, last);
         if (!st)
-            st = add_hand(b, e, false, last);
+            st = td__plan_add_hand(b, e, false, last);
     }
     for (int r = 0; r < stages && !st; r++)
         if (last[r] != TD__PLAN_NONE && b->s->n[r])
-            st = wait_in_lane(b, r, 0, last[r]);
+            st = td__plan_wait_in_lane(b, r, 0, last[r]);
     td__free(last);
     return st;
 }
 
+static td_status add_messages(td__plan_builder *b)
+{
+    TD_TRY(add_handed(b));
+    for (int i = 0; i < b->n_messages; i++) {
+        TD_TRY(add_receive(b, &b->messages[i]));
+        TD_TRY(add_send(b, &b->messages[i]));
+    }
+    return td__flow_plan_hand(b);
+}
+
 /* Losses, and what ranks say, are added up once all micro-batches are through. */
-static td_status add_numbers(builder *b, int role)
+static td_status add_numbers(td__plan_builder *b, int role)
 {
     td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
     op.phase = TD__PLAN_NUMBERS;
@@ -411,7 +402,7 @@ static td_status add_numbers(builder *b, int role)
 }
 
 /* The replicas of a chunk hand each other what each has updated of it. */
-static td_status add_gather(builder *b, int role, int chunk, int updated)
+static td_status add_gather(td__plan_builder *b, int role, int chunk, int updated)
 {
     td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
     op.coll = TD_PLAN_ALL_GATHER;
@@ -423,35 +414,76 @@ static td_status add_gather(builder *b, int role, int chunk, int updated)
                                                               : TD_OK;
 }
 
-/* Sums to the ranks that mirror them, where a stage has no other replica, and the moment at which
- * all ranks are known to have theirs. */
-static td_status add_held(builder *b, int role, int *after)
+/* Sums to the role that mirrors this one, or from the one that it mirrors. */
+static td_status add_mirrored(td__plan_builder *b, int role, bool sends, int *after)
+{
+    const td__plan_ring *r = &b->o->ring[role], *from = sends ? r : &b->o->ring[r->from];
+    int other = sends ? r->to : r->from;
+    bool up = sends ? other > role : role > other;
+    td__plan_op op = sends ? td__plan_blank(TD_PLAN_SEND, up ? TD_LANE_SEND_UP : TD_LANE_SEND_DOWN)
+                           : td__plan_blank(TD_PLAN_RECV, up ? TD_LANE_RECV_UP : TD_LANE_RECV_DOWN);
+    op.phase = TD__PLAN_SUMS;
+    op.peer = (int16_t)(other - role);
+    op.chunk = (uint16_t)role; /* stages' first chunks are numbered as they are */
+    op.other = (uint16_t)other;
+    for (int i = 0; i < from->n; i++) {
+        op.nbytes = from->nbytes[i];
+        op.after[0] = *after;
+        TD_TRY(td__plan_add(b->p, role, &op, after));
+    }
+    return TD_OK;
+}
+
+static td_status add_mirrors(td__plan_builder *b, int role, int *after)
 {
     td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
-    op.after[0] = *after != TD__PLAN_NONE ? *after : b->s->n[role] - 1;
-    if (b->o->mesh.size[TD_AXIS_DATA] == 1) {
-        op.coll = TD_PLAN_ALL_TO_ALL;
-        for (int c = 0; b->o->grads && c < b->o->at.chunks; c++)
-            op.nbytes += b->o->grads[c];
-        TD_TRY(td__plan_add(b->p, role, &op, after));
-        op.after[0] = *after;
+    if (b->o->mesh.size[TD_AXIS_DATA] > 1)
+        return TD_OK;
+    if (b->o->ring) {
+        bool first = b->o->ring[role].sends_first;
+        TD_TRY(add_mirrored(b, role, first, after));
+        return add_mirrored(b, role, !first, after);
     }
+    op.axis = TD__AXIS_ALL;
+    op.coll = TD_PLAN_ALL_TO_ALL;
+    op.after[0] = *after;
+    for (int c = 0; b->o->grads && c < b->o->at.chunks; c++)
+        op.nbytes += b->o->grads[c];
+    return td__plan_add(b->p, role, &op, after);
+}
+
+/* Sums to the ranks that mirror them, where a stage has no other replica, statistics of all stages,
+ * and the moment at which all ranks are known to have theirs. */
+static td_status add_held(td__plan_builder *b, int role, int *after)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    *after = *after != TD__PLAN_NONE ? *after : b->s->n[role] - 1;
+    TD_TRY(add_mirrors(b, role, after));
+    for (int i = 0; b->o->at.stages > 1 && i < b->o->n_stats; i++) {
+        op.coll = TD_PLAN_BROADCAST;
+        op.chunk = op.other = (uint16_t)b->o->stats[i].from;
+        op.nbytes = b->o->stats[i].nbytes;
+        op.after[0] = *after;
+        TD_TRY(td__plan_add(b->p, role, &op, after));
+    }
+    op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    op.axis = TD__AXIS_ALL;
     op.coll = TD_PLAN_BARRIER;
-    op.nbytes = 0;
+    op.after[0] = *after;
     return td__plan_add(b->p, role, &op, after);
 }
 
 /* What comes after the last micro-batch: losses, sums along the data axis, the norm, updates. */
-static td_status add_end(builder *b, int role)
+static td_status add_end(td__plan_builder *b, int role)
 {
     int last = b->o->at.micro_batches - 1, norm = TD__PLAN_NONE, turn = TD__PLAN_NONE;
     int updated = TD__PLAN_NONE;
-    if (b->o->schedule->delay && b->o->at.batch) /* they are among the runs */
+    if (b->flow.batches) /* they are among the runs */
         return TD_OK;
     TD_TRY(add_numbers(b, role));
     for (int c = 0; c < b->o->at.chunks; c++)
-        if (stage_of(b, c) == role)
-            TD_TRY(add_sum(b, role, c, b->index[run_of(b, c, TD_RUN_WEIGHT, last)], &norm));
+        if (td__stage_of(b, c) == role)
+            TD_TRY(add_sum(b, role, c, b->index[td__run_of(b, c, TD_RUN_WEIGHT, last)], &norm));
     if (b->o->norm && b->o->at.stages > 1) {
         td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
         op.nbytes = b->o->norm;
@@ -466,21 +498,22 @@ static td_status add_end(builder *b, int role)
         TD_TRY(add_held(b, role, &norm));
     TD_TRY(add_turn(b, role, TD_PLAN_RECV, TD__PLAN_NONE, &turn));
     for (int c = 0; c < b->o->at.chunks; c++)
-        if (stage_of(b, c) == role)
+        if (td__stage_of(b, c) == role)
             TD_TRY(add_update(b, role, c, 0, norm, turn, &updated));
     TD_TRY(add_turn(b, role, TD_PLAN_SEND, updated, NULL));
     for (int c = 0; c < b->o->at.chunks; c++)
-        if (stage_of(b, c) == role)
+        if (td__stage_of(b, c) == role)
             TD_TRY(add_gather(b, role, c, updated));
     return TD_OK;
 }
 
-static td_status build(builder *b)
+static td_status build(td__plan_builder *b)
 {
     const td__schedule_case *c = &b->o->at;
     size_t runs = 3 * (size_t)c->chunks * (size_t)c->micro_batches;
     TD_TRY(merge_edges(b));
     TD_TRY(write_schedule(b));
+    TD_TRY(td__flow_plan_init(b));
     TD_TRY(td__plan_create(&b->o->mesh, TD_AXIS_PIPELINE, c->chunks, &b->p));
     b->slots = td__calloc((size_t)c->chunks, sizeof *b->slots);
     b->ended = td__calloc(runs, sizeof *b->ended);
@@ -495,11 +528,7 @@ static td_status build(builder *b)
     find_slots(b);
     TD_TRY(time_runs(b));
     TD_TRY(list_messages(b));
-    TD_TRY(add_handed(b));
-    for (int i = 0; i < b->n_messages; i++) {
-        TD_TRY(add_receive(b, &b->messages[i]));
-        TD_TRY(add_send(b, &b->messages[i]));
-    }
+    TD_TRY(add_messages(b));
     for (int r = 0; r < c->stages; r++)
         TD_TRY(add_end(b, r));
     return TD_OK;
@@ -507,7 +536,7 @@ static td_status build(builder *b)
 
 td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out, int *slots)
 {
-    builder b = {.o = o};
+    td__plan_builder b = {.o = o};
     TD_ASSERT(o->mesh.size[TD_AXIS_PIPELINE] == o->at.stages, "%d stages on %d ranks", o->at.stages,
               o->mesh.size[TD_AXIS_PIPELINE]);
     td_status st = build(&b);
@@ -518,6 +547,7 @@ td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out, int *slo
         b.p = NULL;
     }
     td__plan_destroy(b.p);
+    td__flow_plan_fini(&b);
     td__schedule_destroy(b.s);
     td__free(b.edges);
     td__free(b.tied);

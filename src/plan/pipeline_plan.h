@@ -24,6 +24,15 @@ typedef struct td__chunk_edge {
     uint64_t nbytes;
 } td__chunk_edge;
 
+/* Sums of gradients that a role sends to the one that mirrors it, and gets from the one that it
+ * mirrors, `from`, as many as that one sends. */
+typedef struct td__plan_ring {
+    int to, from;
+    bool sends_first;
+    uint64_t *nbytes; /* (n) of the messages to `to` */
+    int n;
+} td__plan_ring;
+
 typedef struct td__pipeline_opts {
     td__rank_mesh mesh;
     const td__schedule_def *schedule;
@@ -41,9 +50,13 @@ typedef struct td__pipeline_opts {
     uint64_t norm;         /* updates wait for so many bytes of numbers that all stages add up, */
     bool norm_shared;      /* and the replicas of each: clipping */
     bool in_order;         /* a stage updates after the one before it has */
-    bool held;             /* none does before all ranks have their sums: elastic ranks */
-    bool direct;           /* a run waits for the sends of the one before it */
-    double update;         /* seconds of an update */
+    bool held;             /* none does before all ranks have their sums: elastic ranks. Then: */
+    const td__plan_ring *ring;   /* (stages) NULL where a role is several ranks: then an all-to-all
+                                    stands for it */
+    const td__chunk_edge *stats; /* statistics of chunk `from`, to all stages in this order */
+    int n_stats;
+    bool direct;   /* a run waits for the sends of the one before it */
+    double update; /* seconds of an update */
 } td__pipeline_opts;
 
 /* Edges with the same ends that are made in the same phase are one message, needed when the first

@@ -9,8 +9,9 @@
  * Lanes     The operations of a role lie in lanes. Those of a lane are carried out one after the
  *           other, lanes side by side; `after` names operations of other lanes to wait for.
  * Matching  The k-th send of a role to another meets the k-th receive there from it, in the same
- *           direction (up: forward, to later chunks; down: backward). A send may wait for its
- *           receive. The k-th collective along the plan's axis is one call of all roles. */
+ *           direction (up: forward, to later chunks; down: backward; ahead: neither). A send may
+ *           wait for its receive. The k-th collective along the plan's axis, or of all ranks, is
+ *           one call of all roles. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PLAN_PLAN_H
 #define TD_PLAN_PLAN_H
@@ -35,6 +36,10 @@ typedef enum td__plan_lane {
     TD_LANE_RECV_DOWN,
     TD_LANE_COLL,
     TD_LANE_COPY,
+    /* Of a pipeline that flows: params of the next batch, and what ranks say, beside the rest. */
+    TD_LANE_SEND_AHEAD,
+    TD_LANE_RECV_AHEAD,
+    TD_LANE_NUMBERS,
     TD_LANES
 } td__plan_lane;
 
@@ -58,7 +63,7 @@ enum { TD__PLAN_TURN = 7, TD__PLAN_PARAMS, TD__PLAN_SUMS, TD__PLAN_NUMBERS };
 
 typedef struct td__plan_op {
     uint8_t kind, lane; /* td__plan_kind, td__plan_lane */
-    uint8_t axis, coll; /* of messages and collectives */
+    uint8_t axis, coll; /* of messages and collectives; axis: or TD__AXIS_ALL, of a collective */
     uint8_t phase;      /* td_run_phase: of a RUN; of a message, the one that made the values, or
                            one of those above */
     int16_t peer;       /* of messages: the other role is this far along the axis */

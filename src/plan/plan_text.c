@@ -9,9 +9,9 @@
 static const char *const PHASES[TD_RUN_PHASE_COUNT] = {"forward", "backward", "weight gradients"};
 static const char *const COLLS[TD_PLAN_COLLS] = {"allreduce", "reduce-scatter", "all-gather",
                                                  "broadcast", "all-to-all",     "barrier"};
-static const char *const LANES[TD_LANES] = {"compute",       "send forward",     "receive forward",
-                                            "send backward", "receive backward", "collectives",
-                                            "copies"};
+static const char *const LANES[TD_LANES] = {
+    "compute",     "send forward", "receive forward", "send backward", "receive backward",
+    "collectives", "copies",       "send ahead",      "receive ahead", "numbers"};
 
 /* Where ranks have whole models, messages go in no direction. */
 static const char *lane_name(const td__plan *p, int lane)
@@ -108,7 +108,7 @@ static void coll_text(const td__plan *p, const td__plan_op *o, int role, const c
                      COLLS[o->coll], o->coll == TD_PLAN_BARRIER ? "" : of,
                      sized ? td__human_bytes((double)o->nbytes, size) : "", what,
                      td__axis_name((td__axis)o->axis));
-    if (!*what)
+    if (!*what && o->coll != TD_PLAN_BARRIER)
         snprintf(buf + n, TD__PLAN_TEXT - (size_t)n, ", chunk %d%s", o->chunk, name);
 }
 

@@ -14,7 +14,7 @@ static double seconds_of(const td__plan *p, const td__plan_op *o, const td__plan
     case TD_PLAN_COLL: {
         /* By direct exchange every rank sends and receives 2 (n - 1) / n of the block, half of it
          * where the ranks only scatter, gather or broadcast. */
-        double n = p->mesh.size[o->axis];
+        double n = o->axis == TD__AXIS_ALL ? td__rank_mesh_ranks(&p->mesh) : p->mesh.size[o->axis];
         if (n < 2)
             return 0;
         bytes *= (o->coll == TD_PLAN_ALLREDUCE ? 2 : 1) * (n - 1) / n;

@@ -113,7 +113,7 @@ static int next_coll(const td__walk *w, int at, int role)
 {
     for (; at < w->base[role + 1]; at++) {
         const td__plan_op *o = td__walk_op(w, at);
-        if (o->kind == TD_PLAN_COLL && o->axis == w->p->axis)
+        if (o->kind == TD_PLAN_COLL && (o->axis == w->p->axis || o->axis == TD__AXIS_ALL))
             return at;
     }
     return w->n;
@@ -132,7 +132,7 @@ static td_status match_colls(td__walk *w, int r)
         if (i == w->n || k == w->n)
             return meets_none(w, i == w->n ? k : i, i == w->n ? 0 : r, "calls", last[k == w->n]);
         const td__plan_op *a = td__walk_op(w, i), *b = td__walk_op(w, k);
-        if (a->coll != b->coll || a->nbytes != b->nbytes)
+        if (a->coll != b->coll || a->axis != b->axis || a->nbytes != b->nbytes)
             return TD_FAIL(TD_EMISMATCH, "%s meets %s", text_of(w, i, x), text_of(w, k, y));
         w->meets[k] = w->meets[i];
         w->meets[i] = k;
@@ -158,6 +158,7 @@ static td_status match_all(td__walk *w)
             if (a != b) {
                 TD_TRY(match(w, a, b, TD_LANE_SEND_UP, TD_LANE_RECV_UP));
                 TD_TRY(match(w, a, b, TD_LANE_SEND_DOWN, TD_LANE_RECV_DOWN));
+                TD_TRY(match(w, a, b, TD_LANE_SEND_AHEAD, TD_LANE_RECV_AHEAD));
             }
     for (int r = 1; r < roles; r++)
         TD_TRY(match_colls(w, r));

@@ -1,7 +1,14 @@
 /* deal.c -- server 0: who of the workers that have nothing to do works on what; see ps.h. Every
  * idle worker that may begin gets the next batch of this epoch, or of its part of it (parts.h); of
- * the next epoch nobody does before all batches of this one are applied. */
+ * the next epoch nobody does before all batches of this one are applied.
+ *
+ * A worker that adds up gradients of several batches (n_push) owes those that it has not pushed:
+ * these batches are done, and the sums are in its memory alone. So where a generation of elastic
+ * ranks is to end, it goes on until each worker has pushed once more. Where a rank is killed sums
+ * are lost: its own; of a server, which ends the generation at once, those of all workers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "coll/comm.h"
 #include "ps/order.h"
 #include "ps/ps.h"
 
@@ -31,7 +38,7 @@ static uint64_t next_for(td__ps_rule *r, int w, int *owner)
     if (r->n_again)
         return r->again[r->n_again - 1];
     for (int v = 0; r->parts && v < r->workers; v++)
-        if (r->seats[v].lost && (step = next_of(r, v)) > 0) {
+        if ((r->seats[v].lost || r->seats[v].overdue) && (step = next_of(r, v)) > 0) {
             *owner = v;
             return step;
         }
@@ -96,4 +103,47 @@ int td__ps_deal_next(td__ps_rule *r, td__ps_order *order)
                             .epoch = (next - 1) / r->steps_of_epoch,
                             .batch = batch * r->base.x.step.accumulate};
     return w;
+}
+
+/* ---- What workers owe ------------------------------------------------------------------------ */
+
+/* Of those whose sums can still come. */
+static int count_owed(const td__ps_rule *r)
+{
+    int owed = 0;
+    for (int w = 0; w < r->workers; w++)
+        owed += r->seats[w].overdue ? 0 : r->seats[w].owed;
+    return owed;
+}
+
+void td__ps_put_off(td__ps_rule *r, td__step_result *out)
+{
+    double *change = &out->requests[TD_REQUEST_CHANGE], *stop = &out->requests[TD_REQUEST_STOP];
+    if (!r->base.x.elastic || (*change <= 0 && *stop <= 0) || !count_owed(r))
+        return;
+    if (!r->owed_until)
+        r->owed_until = td__deadline_in_ms(td__comm_timeout_ms(r->base.x.comm));
+    if (td__deadline_passed(r->owed_until))
+        return;
+    r->change = r->change || *change > 0;
+    *change = *stop = 0;
+}
+
+void td__ps_lose_owed(td__ps_rule *r, int worker)
+{
+    td__ps_seat *s = &r->seats[worker];
+    if (s->owed)
+        TD_LOG(WARN, TRAIN, "gradients of %d batches that rank %d has not pushed are lost", s->owed,
+               r->lanes[worker].rank);
+    s->owed = 0;
+}
+
+void td__ps_tell_owed(const td__ps_rule *r)
+{
+    int owed = count_owed(r);
+    if (owed)
+        TD_LOG(WARN, TRAIN,
+               "gradients of %d batches that workers have not pushed yet are dropped "
+               "(train.sync.n_push)",
+               owed);
 }

@@ -63,6 +63,7 @@ static void lose(td__ps_rule *r, int worker)
            (unsigned long long)r->begun, r->workers - r->n_lost - 1, r->workers);
     td__ps_tables_lose(r->tables, r->lanes[worker].rank, "the worker was lost");
     r->change = r->base.x.elastic;
+    td__ps_lose_owed(r, worker);
     if (seat->busy && !seat->overdue)
         r->again[r->n_again++] = seat->step;
     seat->busy = seat->overdue = false;
@@ -76,6 +77,7 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     int every = r->policy->fetch_every ? r->policy->fetch_every(r) : 1;
     order.lr = seat->lr = r->lr;
     order.afresh = seat->afresh;
+    order.pushes = r->owed_until != 0;
     order.params = seat->afresh || seat->clock % (uint64_t)every == 0;
     order.acks = !order.params && (seat->pushed || r->tables); /* rows are applied in any case */
     if (order.params)
@@ -337,6 +339,8 @@ static td_status leave(td__ps_rule *r, int worker, const td__ps_push *p)
     limit(r, &c);
     if (p->grads)
         TD_TRY(command(r, &c));
+    if (r->seats[worker].overdue)
+        td__ps_lose_owed(r, worker);
     settle(r, worker, p);
     return TD_OK;
 }
@@ -439,6 +443,7 @@ static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
         TD_TRY(pass(r, &c));
     }
     td__ps_set_done(r, p->step);
+    r->seats[*worker].owed = p->grads ? 0 : r->seats[*worker].owed + 1;
     settle(r, *worker, p);
     return TD_OK;
 }
@@ -461,6 +466,7 @@ td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
     out->seconds = NULL;
     out->requests[TD_REQUEST_STOP] = r->stop || s->x.host.stopping(s->x.host.user);
     out->requests[TD_REQUEST_CHANGE] += r->change;
+    td__ps_put_off(r, out);
     if (worker >= 0) {
         r->counted[0] = r->lanes[worker].rank;
         out->counted = r->counted;
@@ -567,6 +573,7 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
     TD_TRY(td__ps_tables_save(r->tables, r->begun));
     if (why != TD_MEET_RESIZE && why != TD_MEET_END)
         return TD_OK;
+    td__ps_tell_owed(r);
     TD_TRY(why == TD_MEET_RESIZE ? tell_resize(r) : tell_end(r));
     if (why == TD_MEET_END && !s->alone)
         TD_TRY(td__ps_end_all(r));

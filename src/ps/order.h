@@ -21,6 +21,7 @@ typedef struct td__ps_order {
     int32_t end, params; /* end: a td__ps_end */
     int32_t acks;        /* no params, but other servers say that the last push is applied */
     int32_t afresh;      /* its last push was left: what it has added up since is dropped too */
+    int32_t pushes;      /* what it has added up, with this batch, whatever n_push says */
 } td__ps_order;
 
 #endif

@@ -6,14 +6,19 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 
-td_status td__ps_parts_fill(int workers, const int64_t *weights, int64_t n, td__ps_part *out)
+td_status td__ps_parts_fill(int workers, const int64_t *weights, int n_weights, int64_t n,
+                            td__ps_part *out)
 {
-    int64_t *given = td__calloc((size_t)workers, sizeof *given);
     double sum = 0;
-    if (!given)
-        return TD_FAIL(TD_ENOMEM, "no memory for the parts of %d workers", workers);
+    if (weights && n_weights != workers)
+        return TD_FAIL(TD_EINVAL, "data.weights: %d numbers for %d workers", n_weights, workers);
     for (int w = 0; w < workers; w++)
         sum += weights ? (double)weights[w] : 1;
+    if (!(sum > 0))
+        return TD_FAIL(TD_EINVAL, "data.weights: the numbers add up to 0");
+    int64_t *given = td__calloc((size_t)workers, sizeof *given);
+    if (!given)
+        return TD_FAIL(TD_ENOMEM, "no memory for the parts of %d workers", workers);
     for (int64_t k = 0; k < n; k++) {
         double most = 0;
         int best = 0;

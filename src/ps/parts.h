@@ -14,8 +14,9 @@ typedef struct td__ps_part {
     int64_t index; /* among the steps of that worker */
 } td__ps_part;
 
-/* Of each of n steps of an epoch, into out. weights: (workers) sizes of parts; NULL: equal. */
-TD_NODISCARD td_status td__ps_parts_fill(int workers, const int64_t *weights, int64_t n,
-                                         td__ps_part *out);
+/* Of each of n steps of an epoch, into out. weights: (n_weights) sizes of parts, one for each
+ * worker; NULL: equal. TD_EINVAL if they are of another number of workers, or all 0. */
+TD_NODISCARD td_status td__ps_parts_fill(int workers, const int64_t *weights, int n_weights,
+                                         int64_t n, td__ps_part *out);
 
 #endif

@@ -17,7 +17,7 @@
  *          applied: a slow worker gets fewer of them, and each batch of an epoch is used once (the
  *          next epoch begins when all of this one are applied). A step is then one push. With
  *          data.partition it is fixed whose a batch is (parts.h); those of a worker that is lost
- *          are done by others, on samples of theirs.
+ *          or left out are done by others, on samples of theirs.
  * Clocks   The version of the params is the number of updates since the run began; the staleness
  *          of a push is how many of them came between the pull and the push; a worker's clock is
  *          how many batches it has done.
@@ -92,6 +92,7 @@ typedef struct td__ps_seat {
     bool pushed;  /* gradients, with its last batch */
     bool overdue; /* another worker has its batch: its push, when it comes, is not used */
     bool afresh;  /* nor is what it has added up: it begins with the params of its next order */
+    int owed;     /* batches that it has added up, and not pushed */
     uint64_t since_ns;    /* it has its order */
     uint64_t step;        /* of its order */
     uint64_t epoch, next; /* with parts: its first step of this epoch that it may not have had */
@@ -172,7 +173,8 @@ struct td__ps_rule {
     int ordered;             /* servers that the operator has asked for last */
     td__deadline look_again; /* for that */
     bool timed_out;          /* the last wait for pushes has */
-    bool change;             /* elastic: a worker is lost, the generation is to end */
+    bool change;             /* elastic: the generation is to end; */
+    td__deadline owed_until; /* 0, or until when it does not, for what workers owe */
     uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
     td__ps_part *parts; /* (steps_of_epoch) NULL: batches are dealt by speed */
@@ -198,6 +200,8 @@ TD_NODISCARD td_status td__ps_check(const td__sync_config *c, const td__sync_job
 TD_NODISCARD td_status td__ps_check_params(const td__sync_config *c, const td_params *ps);
 TD_NODISCARD td_status td__ps_resize(td__sync_config *c, const td__sync_resizing *r);
 bool td__ps_asked(const td__sync_config *c);
+/* Servers of so many ranks. Elastic ones may be too few for a while: one works at least. */
+int td__ps_servers_of(const td__sync_config *c, int ranks, bool elastic);
 void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
 void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w,
                             td__sync_traits *out);
@@ -219,10 +223,11 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
     .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
     .check = td__ps_check, .check_params = td__ps_check_params, .resize = td__ps_resize,          \
     .exchange = td__ps_exchange, .destroy = td__ps_destroy, .begin = td__ps_begin,                \
-    .batch = td__ps_batch, .step = td__ps_step,                                                   \
-    .unplanned = "workers push and pull when they come to it", .meet = td__ps_meet,               \
-    .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .states = td__ps_states,   \
+    .batch = td__ps_batch, .step = td__ps_step, .meet = td__ps_meet, .serve = td__ps_serve,       \
+    .note = td__ps_note, .notes = td__ps_notes, .states = td__ps_states,                          \
     .abandon = td__ps_abandon, .prepared = td__ps_prepared, .forward = td__ps_forward
+/* Of one whose workers are not in step, why there is no plan of a step. */
+#define TD__PS_UNPLANNED "workers push and pull when they come to it"
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 
@@ -244,6 +249,11 @@ static inline td__ps_held td__ps_held_of(const td__ps_rule *r, int s)
 struct td__ps_order;
 int td__ps_deal_next(td__ps_rule *r, struct td__ps_order *order);
 uint64_t td__ps_slowest(td__ps_rule *r);
+/* A generation that is to end after this step goes on while workers owe pushes, not for longer
+ * than a call may take. What is owed and lost, is said: of a worker; of all, at the end. */
+void td__ps_put_off(td__ps_rule *r, td__step_result *out);
+void td__ps_lose_owed(td__ps_rule *r, int worker);
+void td__ps_tell_owed(const td__ps_rule *r);
 
 /* copies.c: with copies, else nothing. Server 0 to the others: where the run is before a step; */
 TD_NODISCARD td_status td__ps_copy_out(td__ps_rule *r);

@@ -18,8 +18,7 @@ bool td__ps_asked(const td__sync_config *c)
     return c->servers > 0;
 }
 
-/* Of so many ranks. Elastic ones may be too few for a while: one works at least. */
-static int servers_of(const td__sync_config *c, int ranks, bool elastic)
+int td__ps_servers_of(const td__sync_config *c, int ranks, bool elastic)
 {
     return elastic && c->servers >= ranks ? ranks - 1 : c->servers;
 }
@@ -114,7 +113,7 @@ td_status td__ps_check_params(const td__sync_config *c, const td_params *ps)
 static void traits(const td__sync_config *c, const td__sync_world *w, bool together,
                    td__sync_traits *out)
 {
-    int servers = servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
+    int servers = td__ps_servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
     bool server = w->rank < servers;
     out->keeps_batch = true;
     out->holds_rows = c->tables;
@@ -143,7 +142,7 @@ void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w, t
 /* Server 0 has most: an area for pushes and one for pulls of every worker. */
 size_t td__ps_exchange(const td__sync_sizes *z)
 {
-    int ranks = z->world.ranks - servers_of(z->config, z->world.ranks, z->world.elastic);
+    int ranks = z->world.ranks - td__ps_servers_of(z->config, z->world.ranks, z->world.elastic);
     int workers = ranks / td__ps_team_size(z->config);
     return workers < 1 ? 0 : (size_t)workers * (z->grads + z->params);
 }
@@ -195,7 +194,7 @@ static td_status make_leader(td__ps_rule *r)
         r->parts = td__calloc((size_t)r->steps_of_epoch, sizeof *r->parts);
         if (!r->parts)
             return no_memory(r);
-        TD_TRY(td__ps_parts_fill(r->workers, x->n_weights ? x->weights : NULL,
+        TD_TRY(td__ps_parts_fill(r->workers, x->n_weights ? x->weights : NULL, x->n_weights,
                                  (int64_t)r->steps_of_epoch, r->parts));
     }
     int every = r->policy->push_every ? r->policy->push_every(r) : 1;
@@ -237,7 +236,7 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
         return TD_FAIL(TD_EPEER, "a server is left without workers");
     r->policy = policy;
     r->rank = td_comm_rank(x->comm);
-    r->servers = servers_of(x->config, td_comm_size(x->comm), x->elastic);
+    r->servers = td__ps_servers_of(x->config, td_comm_size(x->comm), x->elastic);
     r->copies = x->config->replicas > 0 && r->servers > 1;
     r->steps_of_epoch = (uint64_t)((batches + x->step.accumulate - 1) / x->step.accumulate);
     r->done = td__calloc((size_t)r->steps_of_epoch, sizeof *r->done);
@@ -259,6 +258,8 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
                               x->step.micro_batches, x->step.accumulate));
     TD_TRY(open_lanes(r));
     TD_TRY(td__ps_tables_create(&s->x, r->servers, policy->together, &r->tables));
+    for (int i = 0; td__ps_tables_crowded(r->tables) && i < r->n_lanes; i++)
+        td__ps_lane_waits(&r->lanes[i], TD__PS_BLOCK);
     if (r->servers > 1) {
         static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
         TD_TRY(td__comm_split_with(x->comm, r->server < 0 ? -1 : 0, r->rank, &PATIENT, &r->peers));

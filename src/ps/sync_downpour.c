@@ -54,6 +54,7 @@ const td__sync_ops td__sync_downpour = {
     .promise = "a function of the order of pushes, replayable",
     .options = OPTIONS,
     .resolve = resolve,
+    .unplanned = TD__PS_UNPLANNED,
     .traits = td__ps_traits,
     .create = create,
     TD__PS_RULE,

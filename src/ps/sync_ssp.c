@@ -28,6 +28,7 @@ const td__sync_ops td__sync_ssp = {
     .promise = "with one worker the bits of one rank; else a function of the order of pushes, "
                "replayable",
     .options = OPTIONS,
+    .unplanned = TD__PS_UNPLANNED,
     .traits = td__ps_traits,
     .create = create,
     TD__PS_RULE,

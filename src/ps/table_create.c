@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "coll/comm.h"
 #include "graph/params.h"
@@ -90,8 +91,15 @@ static td_status make_table(td__ps_tables *t, const td__model_table *is, td__ps_
     return t->server >= 0 ? make_rows(t, b) : TD_OK;
 }
 
+/* A server has a thread for each other rank besides its own. */
+bool td__ps_tables_crowded(const td__ps_tables *t)
+{
+    return t && t->servers * t->ranks + (t->ranks - t->servers) > td__processors();
+}
+
 td_status td__rows_open(td__ps_tables *t, td_comm *comm)
 {
+    bool crowded = td__ps_tables_crowded(t);
     td__ps_lane_size size = {0, 0};
     for (int k = 0; k < t->n; k++) {
         const td__ps_table *b = &t->at[k];
@@ -103,6 +111,8 @@ td_status td__rows_open(td__ps_tables *t, td_comm *comm)
             td__ps_lane *to = t->rank == s ? &t->serve[r] : &t->ask[s];
             if (r != s)
                 TD_TRY(td__ps_lane_open(comm, s, r, size, to));
+            if (crowded && r != s && (t->rank == s || t->rank == r))
+                td__ps_lane_waits(to, TD__PS_BLOCK);
             if (t->rank == r && r != s && !(t->x && t->x->elastic)) /* those have agents */
                 td__comm_keep_vigil(to->link);
         }

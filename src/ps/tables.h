@@ -50,6 +50,10 @@ void td__ps_tables_abandon(td__ps_tables *t, const char *why);
  * has closed its side. */
 void td__ps_tables_lose(td__ps_tables *t, int rank, const char *why);
 
+/* Are there more threads that wait for each other than processors? Then one that spins keeps
+ * another, which has work, from running, and waits are to sleep at once. */
+bool td__ps_tables_crowded(const td__ps_tables *t);
+
 /* Has a server not answered a request of this rank in time? */
 bool td__ps_tables_late(const td__ps_tables *t);
 

@@ -227,7 +227,7 @@ static td_status fill_lanes(td__ps_rule *r, const td__ps_order *order, td__ps_pu
     }
     if (r->policy->push_every)
         td_params_touch(r->base.x.step.params);
-    p->grads = r->clock % (uint64_t)every == 0;
+    p->grads = order->pushes || r->clock % (uint64_t)every == 0;
     p->slots = p->grads;
     r->accrued = !p->grads;
     return TD_OK;

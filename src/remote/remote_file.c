@@ -28,7 +28,7 @@ td_status td__file_get(td__remote *r, const char *path, size_t max_nbytes, td__t
     note_absent(r, path);
     if (stat(path, &s) == 0 && (uint64_t)s.st_size > max_nbytes)
         return TD_FAIL(TD_EPROTO, "%s: it is longer than %zu bytes", path, max_nbytes);
-    TD_TRY(td__file_map_copy(&m, path));
+    TD_TRY(td__file_map_copy(&m, path, max_nbytes));
     td__text_append(out, (const char *)m.data, m.nbytes);
     td__file_map_close(&m);
     return td__text_status(out);

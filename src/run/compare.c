@@ -291,6 +291,10 @@ void td__compare_table(td__text *t, const td__compare_opts *o)
 
     for (int i = 0; i < TD__COMPARE_CELLS; i++)
         width[i] = (int)strlen(td__compare_columns[i]) - (*td__compare_columns[i] == '#');
+    for (int i = 0; i < o->n_absent; i++) {
+        int n = (int)strlen(o->absent[i].name);
+        width[0] = n > width[0] ? n : width[0];
+    }
     for (int v = 0; v < o->n / o->repeat; v++) {
         td__compare_cells(td__compare_variant(o, v), &scale, cell);
         for (int i = 0; i < TD__COMPARE_CELLS; i++) {
@@ -307,6 +311,8 @@ void td__compare_table(td__text *t, const td__compare_opts *o)
         td__compare_cells(r, &scale, cell);
         print_row(t, cell, width, r->failed);
     }
+    for (int i = 0; i < o->n_absent; i++)
+        td__text_printf(t, "%-*s  -  %s\n", width[0], o->absent[i].name, o->absent[i].why);
 }
 
 enum { DIGITS = 9 };
@@ -348,5 +354,12 @@ void td__compare_json(td__text *t, const td__compare_opts *o)
         }
         td__text_add(t, "}");
     }
-    td__text_add(t, "\n]}\n");
+    td__text_add(t, "\n], \"left_out\": [");
+    for (int i = 0; i < o->n_absent; i++) {
+        td__text_printf(t, "%s\n  {\"variant\": ", i ? "," : "");
+        td__text_json(t, o->absent[i].name);
+        td__text_member(t, "why", o->absent[i].why);
+        td__text_add(t, "}");
+    }
+    td__text_add(t, "]}\n");
 }

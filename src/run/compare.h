@@ -34,16 +34,23 @@ void td__compare_fini(td__compare_run *r);
  * target is returned, NaN if there is none. */
 double td__compare_aim(td__compare_run *runs, int n, double target, bool higher_is_better);
 
+/* A variant that was not run, as it cannot be of this job. */
+typedef struct td__compare_absent {
+    const char *name, *why;
+} td__compare_absent;
+
 typedef struct td__compare_opts {
-    const char *title;         /* the job's name */
-    const char *job;           /* its file */
-    const td__compare_run *at; /* all runs, those of a variant next to each other */
-    int n, repeat;             /* n is a multiple of repeat */
-    double target;             /* of td__compare_aim */
-    bool higher_is_better;     /* the metric */
+    const char *title;                /* the job's name */
+    const char *job;                  /* its file */
+    const td__compare_run *at;        /* all runs, those of a variant next to each other */
+    int n, repeat;                    /* n is a multiple of repeat */
+    double target;                    /* of td__compare_aim */
+    bool higher_is_better;            /* the metric */
+    const td__compare_absent *absent; /* (n_absent) */
+    int n_absent;
 } td__compare_opts;
-/* A line per variant, aligned. Speeds and bytes are also given relative to the first variant that
- * went well. */
+/* A line per variant, aligned, then one for each that is absent: NAME  -  WHY. Speeds and bytes are
+ * also given relative to the first variant that went well. */
 void td__compare_table(td__text *t, const td__compare_opts *o);
 void td__compare_json(td__text *t, const td__compare_opts *o);
 /* A page with the table, the best variant first and marked, and the curves of all. */

@@ -133,6 +133,13 @@ static void print_table(const page *p)
         }
         td__text_add(t, "</tr>\n");
     }
+    for (int i = 0; i < p->o->n_absent; i++) {
+        td__text_add(t, "<tr>");
+        td__html_cell(t, "name", p->o->absent[i].name);
+        td__text_printf(t, "<td class=\"sub\" colspan=\"%d\">not run: ", n - 1);
+        td__text_html(t, p->o->absent[i].why);
+        td__text_add(t, "</td></tr>\n");
+    }
     td__text_add(t, "</table></div>\n");
 }
 

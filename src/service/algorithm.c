@@ -10,7 +10,7 @@
  * the result for TorchServe as well.
  *
  * Against the book's code: weights begin as our layers' do (uniform by fan-in, not in +-0.5), the
- * rate falls by the loss instead of the accuracy, characters are bytes and their case counts. */
+ * rate falls by the loss instead of the accuracy, characters are bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/algorithm.h"
 
@@ -59,7 +59,7 @@ static void write_intents(const double *v, const char *data, td__text *out)
                     "  header: false\n"
                     "  label: c1\n"
                     "  split: {valid: 0.045, test: 0.1}\n"
-                    "  maps: [{map: tokenize, unit: char}]\n"
+                    "  maps: [{map: tokenize, unit: lower}]\n"
                     "train:\n"
                     "  batch: %.0f\n"
                     "  epochs: %.0f\n"

@@ -230,6 +230,17 @@ td__answer td__service_check_spec(td__service *s, const td__caller *who, td__job
                                "tracker process only; on %s give retries.max, with which the whole "
                                "group goes on from its last checkpoint",
                                tracker->name);
+    if (p->member_restarts && (!strcmp(p->framework, "horovod") || !strcmp(p->framework, "mpi")))
+        return td__answer_fail(TD_ANSWER_INVALID,
+                               "restarts.members: ranks of %s do not take a new one among them; "
+                               "give retries.max, with which the whole group starts again",
+                               p->framework);
+    if (*p->job_file && *p->dataset_id && tracker && !td__service_sees_data(s, tracker))
+        return td__answer_fail(TD_ANSWER_INVALID,
+                               "dataset_id: members of the tracker %s do not see the data set's "
+                               "files, which a job file needs; run it on the tracker process or "
+                               "docker, or give a command that reads TRAINING_DATA_URL",
+                               tracker->name);
     if (!*p->job_file && !p->n_command && !*p->image && !*p->algorithm)
         return td__answer_fail(TD_ANSWER_INVALID,
                                "nothing to run: give job, command, image or algorithm");

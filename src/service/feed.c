@@ -15,6 +15,7 @@ struct td__feed {
     bool taken;   /* the reader has taken it */
     bool final;   /* the job has ended: there is no more after the end of the file */
     bool stopped; /* by its reader, while reading */
+    bool reached; /* metrics: they have had as many bytes as were read */
     bool turning; /* turn() goes on by itself */
     enum { WAIT, READ, FINISH, RELEASE } next; /* what it does then */
     td_status st;                              /* of FINISH */
@@ -97,9 +98,14 @@ static void read_once(td__feed *f)
 {
     td__log_sink sink = {.data = on_data, .end = on_end, .arg = f};
 
+    uint64_t size = f->o.metrics ? td__service_metrics_bytes(f->service, f->o.job) : 0;
+
     f->next = WAIT;
     f->reading = true;
     f->got = f->more = false;
+    if (f->o.metrics && f->reached && size < f->at)
+        f->at = 0; /* made anew, by another attempt */
+    f->reached = f->reached || size >= f->at;
     if (f->o.metrics)
         td__service_metrics(f->service, f->o.job, f->at, &sink);
     else

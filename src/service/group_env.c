@@ -21,7 +21,9 @@ static const char *const *worker_addresses(td__arena *a, const td__group *g,
 
     for (int r = 0; list && r < size; r++) {
         const char *host = p->hosts ? p->hosts[r / each] : "127.0.0.1";
-        list[r] = td__arena_printf(a, "%s:%d", host, TD__WORKER_PORT + (p->hosts ? r % each : r));
+        int port =
+            p->master_port ? p->master_port + 1 + r : TD__WORKER_PORT + (p->hosts ? r % each : r);
+        list[r] = td__arena_printf(a, "%s:%d", host, port);
         if (!list[r])
             return NULL;
     }
@@ -249,6 +251,24 @@ td__answer td__env_check(const td__service_config *c, const char *name, bool par
         "NCCL_CONF_FILE",
         "OMP_TOOL*",
     };
+    /* What a hyper-parameter is called. An allow-list: whatever a name outside of it may mean to
+     * some program, it is not set by who may only submit. */
+    static const char *const PARAMETERS[] = {
+        "[A-Z]",      "[A-Z][0-9]", "LR",        "LEARNING_RATE", "*_LR",
+        "*_RATE",     "BATCH",      "BATCH_*",   "*_BATCH",       "*_SIZE",
+        "EPOCH",      "EPOCHS",     "*_EPOCHS",  "STEPS",         "*_STEPS",
+        "ITERATIONS", "SEED",       "*_SEED",    "*_DIM",         "DIM",
+        "HIDDEN",     "HIDDEN_*",   "LAYERS",    "*_LAYERS",      "*_HEADS",
+        "HEADS",      "WIDTH",      "DEPTH",     "DROPOUT",       "DROPOUT_*",
+        "*_DROPOUT",  "MOMENTUM",   "WEIGHT_*",  "*_DECAY",       "DECAY",
+        "BETA",       "BETA[0-9]",  "GAMMA",     "ALPHA",         "LAMBDA",
+        "TAU",        "EPS",        "EPSILON",   "TEMPERATURE",   "WARMUP",
+        "WARMUP_*",   "OPTIMIZER",  "OPTIM",     "LOSS",          "LOSS_*",
+        "ACTIVATION", "SCHEDULE",   "SCHEDULER", "SCHEDULE_*",    "NUM_*",
+        "N_*",        "MAX_*",      "MIN_*",     "PARAM_*",       "HP_*",
+        "CLIP",       "CLIP_*",     "PATIENCE",  "SMOOTHING",     "PRECISION",
+        "VOCAB_*",    "MARGIN",     "NOISE",     "NCCL_DEBUG",    "PARALLEL_INSTANCES",
+    };
     /* What decides whom it talks to, and as whom: only where the service's owner has said so. */
     static const char *const GUARDED[] = {"*_PROXY", "AWS_*", "KUBE*", "AZURE_*", "GOOGLE_*"};
     /* What the service says itself. */
@@ -285,10 +305,16 @@ td__answer td__env_check(const td__service_config *c, const char *name, bool par
                                name);
     if (in_list(OURS, TD_LEN(OURS), name, 0))
         return td__answer_fail(TD_ANSWER_DENIED, "%s: %s is set by the service", what, name);
-    bool capitals = !strpbrk(name, "abcdefghijklmnopqrstuvwxyz");
+    bool known = parameter && in_list(PARAMETERS, TD_LEN(PARAMETERS), name, 0);
     bool guarded = in_list(GUARDED, TD_LEN(GUARDED), name, FNM_CASEFOLD);
-    if (td__env_allowed(c, name) || (!guarded && ((parameter && capitals) || c->allow_code)))
+    if (td__env_allowed(c, name) || (!guarded && (known || c->allow_code)))
         return TD_ANSWER_OK;
+    if (parameter)
+        return td__answer_fail(TD_ANSWER_DENIED,
+                               "parameters: %s is not the name of a hyper-parameter that everybody "
+                               "may set (LR, EPOCHS, *_SIZE, PARAM_* and so on), and not in "
+                               "security.env_allow of the service",
+                               name);
     return td__answer_fail(TD_ANSWER_DENIED, "%s: %s is not in security.env_allow of the service",
                            what, name);
 }

@@ -23,7 +23,8 @@ typedef struct td__group_place {
     const char *master;         /* host of member 0 for the others; NULL: hosts[0] */
     int master_port;            /* 0: TD__MASTER_PORT; the one before it is the group's too */
     const char *const *workers; /* "HOST:PORT" of every process, for TF_CONFIG; NULL: hosts with
-                                   ports from TD__WORKER_PORT on */
+                                   ports after master_port, which are the group's as much as that;
+                                   from TD__WORKER_PORT on where master_port is 0 */
 } td__group_place;
 
 /* Do its ranks meet at a store that rank 0 serves? Those of tandem at the master's port; Horovod's

@@ -151,6 +151,8 @@ void td__service_collect_artifacts(td__service *s, const td__job_record *r);
 bool td__service_good_name(const char *name);
 
 /* service_store.c: by which a job of that tracker reaches HTTP; false: it does not */
+/* Do members of a job file on that tracker see data sets at the service's path? */
+bool td__service_sees_data(const td__service *s, const td__tracker_ops *ops);
 bool td__service_http(const td__service *s, const char *tracker, char url[TD_ADDRESS_BYTES + 16]);
 enum { TD__JOB_TOKEN = TD__TOKEN + 72 };
 TD_NODISCARD td_status td__service_job_token(td__service *s, const td__job_record *r,

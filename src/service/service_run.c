@@ -332,10 +332,22 @@ static td_status add_server(td__service *s, const td__job_record *r, const char 
     return TD_OK;
 }
 
+bool td__service_sees_data(const td__service *s, const td__tracker_ops *ops)
+{
+    char there[TD__JOB_PATH] = "", http[TD_ADDRESS_BYTES + 16];
+
+    if (ops->place)
+        ops->place(s->config, "job", there, sizeof there);
+    if (!*there)
+        return ops->sees_data || ops->shares_dir;
+    /* Otherwise hosts see the service's directory. */
+    return !td__service_http(s, ops->name, http) && !*s->config->checkpoints_url;
+}
+
 /* The place of the job and all that it needs to know, which is the same at every start and adoption
  * of an attempt. */
 static td_status prepare(td__service *s, td__active *a, const char *dir, char there[TD__JOB_PATH],
-                         const char *data, td__job_command *c, td__texts *env)
+                         const char *data, td__job_command *c, bool *attended, td__texts *env)
 {
     const td__tracker_ops *ops = a->tracker->ops;
     char grpc[TD_ADDRESS_BYTES], http[TD_ADDRESS_BYTES + 16];
@@ -352,7 +364,10 @@ static td_status prepare(td__service *s, td__active *a, const char *dir, char th
                        .attended = reached && !shares_dir};
     bool brought = p.attended || (!shares_dir && *s->config->checkpoints_url);
 
-    /* Where nothing is brought from hosts, they may see the directory all the same. */
+    /* What programs leave in slurm.dir is fetched from there; a job file's run is not moved between
+     * attempts but by its checkpoints. Where nothing is brought from hosts, they may see the
+     * directory all the same. */
+    brought = brought || (elsewhere && ops->shares_dir && !a->r->spec->job_file[0]);
     p.shares_dir = shares_dir || (elsewhere && !brought);
     if (!elsewhere || !brought)
         snprintf(there, TD__JOB_PATH, "%s", dir);
@@ -364,12 +379,13 @@ static td_status prepare(td__service *s, td__active *a, const char *dir, char th
     else
         url[0] = '\0';
     p.checkpoints = *url ? url : NULL;
+    *attended = p.attended && a->r->spec->job_file[0];
     TD_TRY(td__job_command_make(s->config, a->r, &p, c));
     td__advertised(s->config, s->grpc, ops->name, grpc);
     td__job_env(s->config, a->r, grpc, there, p.checkpoints, c->tandem, env);
     if (reached && !p.local)
         TD_TRY(add_server(s, a->r, http, data, env));
-    if (*data && (ops->sees_data || (!strcmp(ops->name, "slurm") && !*s->config->slurm_dir)))
+    if (*data && (ops->sees_data || shares_dir))
         td__texts_add(env, "TRAINING_DATA_DIR=%s", data);
     if (td__framework_meets(a->r->spec->framework) && !c->own_ranks)
         TD_TRY(add_secret(s, a->r, env));
@@ -381,13 +397,14 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
     char dir[TD__JOB_PATH], there[TD__JOB_PATH], data[TD__JOB_PATH];
     td__job_command c = {0};
     td__texts env = {0};
+    bool attended;
     td_status st = TD_OK;
 
     TD_TRY(td__service_tracker(s, a->r->spec->tracker, &a->tracker));
     TD_TRY(td__service_make_job_dir(s, a->r->id));
     td__service_job_dir(s, a->r->id, dir, sizeof dir);
     find_data(s, a->r, data);
-    TD_TRY_OR(st, done, prepare(s, a, dir, there, data, &c, &env));
+    TD_TRY_OR(st, done, prepare(s, a, dir, there, data, &c, &attended, &env));
     td__group g = {.token = a->r->token,
                    .job = a->r->id,
                    .attempt = a->r->attempt,
@@ -397,7 +414,8 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
                    .env = env.failed ? NULL : as_array(c.arena, &env),
                    .command = c.argv,
                    .image = c.image,
-                   .own_ranks = c.own_ranks};
+                   .own_ranks = c.own_ranks,
+                   .attended = attended};
     if (!g.env) {
         st = TD_FAIL(TD_ENOMEM, "job %d: out of memory", a->r->id);
         goto done;

@@ -43,22 +43,22 @@ static double sum_of(const json_t *line, const char *key, int first, int n)
     return sum;
 }
 
-static bool tell(td__service *s, td__active *a, char tail[TAIL],
-                 bool (*each)(void *arg, const td__worker *w), void *arg)
+/* *more: `each` wants to hear of others. */
+static td__answer tell(td__service *s, td__active *a, char tail[TAIL],
+                       bool (*each)(void *arg, const td__worker *w), void *arg, bool *more)
 {
     const td__job_spec *p = a->r->spec;
     int n = p->members, processes = td__job_processes(p);
     td__track_member *seen = td__calloc((size_t)n, sizeof *seen);
-    bool more = true;
 
     if (!seen)
-        return false;
+        return td__answer_fail(TD_ANSWER_UNAVAILABLE, "out of memory");
     json_t *line = a->r->state == TD_JOB_RUNNING ? last_ranks(s, a->r->id, tail) : NULL;
     for (int i = 0; i < n; i++)
         seen[i] = (td__track_member){.state = TD_MEMBER_WAITING, .exit_status = -1};
     if (a->tracker)
         a->tracker->ops->members(a->tracker, a->r->token, seen, n);
-    for (int i = 0; i < n && more; i++) {
+    for (int i = 0; i < n && *more; i++) {
         td__worker w = {.job = a->r,
                         .tracker = *p->tracker ? p->tracker : s->config->tracker,
                         .member = i,
@@ -67,11 +67,11 @@ static bool tell(td__service *s, td__active *a, char tail[TAIL],
                         .seen = &seen[i],
                         .step_seconds = sum_of(line, "seconds", i * processes, processes),
                         .wait_seconds = sum_of(line, "wait", i * processes, processes)};
-        more = each(arg, &w);
+        *more = each(arg, &w);
     }
     json_decref(line);
     td__free(seen);
-    return more;
+    return TD_ANSWER_OK;
 }
 
 static bool has_members(const td__job_record *r)
@@ -96,6 +96,7 @@ td__answer td__service_workers(td__service *s, int32_t job,
         return answer;
     td__active **list = td__calloc((size_t)s->n_active + 1, sizeof *list);
     char *tail = td__malloc(TAIL);
+    bool more = true;
     size_t n = 0;
     for (size_t i = 0; list && i < s->n_buckets; i++)
         for (td__active *a = s->active[i]; a; a = a->hash_next)
@@ -103,8 +104,8 @@ td__answer td__service_workers(td__service *s, int32_t job,
                 list[n++] = a;
     if (list && tail) {
         qsort(list, n, sizeof *list, by_id);
-        for (size_t i = 0; i < n && tell(s, list[i], tail, each, arg); i++)
-            ;
+        for (size_t i = 0; i < n && more && !answer; i++)
+            answer = tell(s, list[i], tail, each, arg, &more);
     } else {
         answer = td__answer_fail(TD_ANSWER_UNAVAILABLE, "out of memory");
     }

@@ -20,6 +20,10 @@ static td_status check_weights(const td__train_opts *o, const td__sync_world *w,
 {
     int64_t sum = 0;
     int ranks = traits->shares ? traits->shares : w->ranks;
+    if (w->elastic)
+        return TD_FAIL(TD_EINVAL,
+                       "data.partition: weighted not with elastic ranks, whose number changes: "
+                       "start fixed ones, or use another partition");
     if (!o->n_weights || ranks > TD__PARTITION_WEIGHTS)
         return TD_FAIL(TD_EINVAL,
                        "data.partition: weighted needs data.weights, a number for each of up to %d "

@@ -10,11 +10,25 @@
 
 typedef struct rows {
     const td__dataset *d; /* that they are of */
-    char *data;           /* of a batch */
+    char *data;           /* of a batch, or where only rank 0 wants them of what another makes */
+    bool to_first;        /* only rank 0 wants them */
     size_t row_nbytes;
     int micro_batches; /* of a batch */
     int rank, ranks;   /* that run a batch together, where params are in shards; else 0 of 1 */
+    int64_t first;     /* of the batch: row 0 of data */
 } rows;
+
+static bool only_helps(const rows *out)
+{
+    return out->to_first && out->rank > 0;
+}
+
+/* Rows that this rank has room for, of a batch of so many. */
+static int64_t kept_of(const rows *out, int64_t batch)
+{
+    td__row_range made = td__rank_rows(batch, out->micro_batches, out->rank, out->ranks);
+    return only_helps(out) ? made.end - made.begin : batch;
+}
 
 static td_status keep_rows(void *user, const td__micro_batch *s)
 {
@@ -26,7 +40,7 @@ static td_status keep_rows(void *user, const td__micro_batch *s)
     if (nbytes != (size_t)s->rows * out->row_nbytes)
         return TD_FAIL(TD_EINVAL, "the model's output has %zu bytes for %lld rows of %zu", nbytes,
                        (long long)s->rows, out->row_nbytes);
-    memcpy(out->data + (size_t)s->begin * out->row_nbytes, from, nbytes);
+    memcpy(out->data + (size_t)(s->begin - out->first) * out->row_nbytes, from, nbytes);
     return TD_OK;
 }
 
@@ -70,15 +84,25 @@ void td__trainer_predict_elsewhere(td__trainer *t, td__elsewhere_fn *fn, void *u
     t->run.elsewhere_user = user;
 }
 
-/* Every rank gets the rows that the others have made. */
+/* Rows that rank r has made: to rank 0, or to all. */
+static td_status share_made(td_comm *comm, const rows *out, int r, char *at, size_t nbytes)
+{
+    if (!out->to_first)
+        return td_broadcast(comm, at, nbytes, TD_U8, r, NULL);
+    if (r == 0 || (out->rank && out->rank != r))
+        return TD_OK;
+    return out->rank ? td_send(comm, at, nbytes, TD_U8, 0, NULL)
+                     : td_recv(comm, at, nbytes, TD_U8, r, NULL);
+}
+
 static td_status share_rows(const td__trainer *t, const td__batch *b, const rows *out)
 {
     for (int r = 0; r < out->ranks; r++) {
         td__row_range made = td__rank_rows(b->rows, out->micro_batches, r, out->ranks);
         size_t nbytes = (size_t)(made.end - made.begin) * out->row_nbytes;
+        char *at = only_helps(out) ? out->data : out->data + (size_t)made.begin * out->row_nbytes;
         if (nbytes)
-            TD_TRY(td_broadcast(t->world.comm, out->data + (size_t)made.begin * out->row_nbytes,
-                                nbytes, TD_U8, r, NULL));
+            TD_TRY(share_made(t->world.comm, out, r, at, nbytes));
     }
     return TD_OK;
 }
@@ -92,6 +116,8 @@ static td_status run_batch(td__trainer *t, const td__batch *b, rows *out)
         return td__micro_batches_run(
             t->run.predict_set, b, (td__micro_batch_cut){out->micro_batches, 0, out->micro_batches},
             0, 0, calls);
+    if (only_helps(out))
+        out->first = td__rank_rows(b->rows, out->micro_batches, out->rank, out->ranks).begin;
     TD_TRY(td__run_together(t, t->run.predict_walk, b, out->micro_batches, calls));
     return share_rows(t, b, out);
 }
@@ -105,7 +131,8 @@ static td_status send_batches(td__trainer *t, td__loader *l, rows *out, td__pred
         if (!b)
             return TD_OK;
         TD_TRY(run_batch(t, b, out));
-        TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
+        if (sink)
+            TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
         first += b->rows;
     }
 }
@@ -159,11 +186,14 @@ td_status td__trainer_output(td__trainer *t, td_dtype *dtype, td_shape *row_shap
     return describe(t, 1, dtype, row_shape);
 }
 
-static td_status predict(td__trainer *t, td__dataset *d, td__predict_sink sink, void *user,
-                         td_dtype *dtype, td_shape *row_shape)
+static td_status predict(td__trainer *t, td__dataset *d, bool to_first, td__predict_sink sink,
+                         void *user, td_dtype *dtype, td_shape *row_shape)
 {
     int64_t batch = t->o.eval_batch < d->count ? t->o.eval_batch : d->count;
-    rows out = {.d = d, .micro_batches = td__micro_batches_default(batch), .ranks = 1};
+    rows out = {.d = d,
+                .to_first = to_first,
+                .micro_batches = td__micro_batches_default(batch),
+                .ranks = 1};
     int64_t micro_batch_rows = (batch + out.micro_batches - 1) / out.micro_batches;
     td__loader *l = NULL;
     td_status st;
@@ -178,9 +208,11 @@ static td_status predict(td__trainer *t, td__dataset *d, td__predict_sink sink, 
     TD_TRY(describe(t, micro_batch_rows, dtype, row_shape));
     TD_TRY(td__micro_batch_set_dataset(t->run.predict_set, d, micro_batch_rows));
     out.row_nbytes = (size_t)td_shape_count(row_shape) * td_dtype_size(*dtype);
-    out.data = td__calloc((size_t)batch, out.row_nbytes ? out.row_nbytes : 1);
+    int64_t kept = kept_of(&out, batch), last = kept_of(&out, d->count % batch);
+    kept = kept > last ? kept : last;
+    out.data = td__calloc((size_t)kept + 1, out.row_nbytes ? out.row_nbytes : 1);
     if (!out.data)
-        return TD_FAIL(TD_ENOMEM, "no memory for %lld rows of output", (long long)batch);
+        return TD_FAIL(TD_ENOMEM, "no memory for %lld rows of output", (long long)kept);
     st = td__loader_create(d,
                            &(td__loader_opts){.batch = batch,
                                               .epochs = 1,
@@ -199,7 +231,14 @@ static td_status predict(td__trainer *t, td__dataset *d, td__predict_sink sink, 
 td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink, void *user,
                               td_dtype *dtype, td_shape *row_shape)
 {
-    td_status st = predict(t, d, sink, user, dtype, row_shape);
+    td_status st = predict(t, d, false, sink, user, dtype, row_shape);
+    return t->run.predict_walk ? td__replicas_failed(t, st) : st;
+}
+
+td_status td__trainer_predict_to_first(td__trainer *t, td__dataset *d, td__predict_sink sink,
+                                       void *user, td_dtype *dtype, td_shape *row_shape)
+{
+    td_status st = predict(t, d, true, sink, user, dtype, row_shape);
     return t->run.predict_walk ? td__replicas_failed(t, st) : st;
 }
 

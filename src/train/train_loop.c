@@ -106,10 +106,11 @@ static void follow_requests(td__trainer *t, const double votes[TD_REQUESTS],
     bool stay = ranks - stops < min_ranks;
     bool ends = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < min_ranks;
     bool changes = votes[TD_REQUEST_CHANGE] > 0 || (stops > 0 && !stay);
-    t->world.phase = !stay && mine[TD_REQUEST_STOP] > 0 ? TD_RUN_LEAVING
-                     : changes                          ? TD_RUN_CHANGING
-                     : ends                             ? TD_RUN_ENDING
-                                                        : TD_RUN_TRAINING;
+    /* A rule that leads may put off what this rank asks for: then there is no vote. */
+    t->world.phase = !stay && stops > 0 && mine[TD_REQUEST_STOP] > 0 ? TD_RUN_LEAVING
+                     : changes                                       ? TD_RUN_CHANGING
+                     : ends                                          ? TD_RUN_ENDING
+                                                                     : TD_RUN_TRAINING;
 }
 
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */

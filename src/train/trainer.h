@@ -174,6 +174,11 @@ typedef td_status (*td__predict_sink)(void *user, int64_t first, int64_t rows, c
                                       size_t row_nbytes);
 TD_NODISCARD td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink,
                                            void *user, td_dtype *dtype, td_shape *row_shape);
+/* The same for rank 0 alone: of the ranks that compute together, where params are in shards, others
+ * have no sink (NULL) and hold their own rows only. */
+TD_NODISCARD td_status td__trainer_predict_to_first(td__trainer *t, td__dataset *d,
+                                                    td__predict_sink sink, void *user,
+                                                    td_dtype *dtype, td_shape *row_shape);
 /* Outputs of predictions are made by somebody else (ps/outputs.h), from what the model reads of the
  * samples: n inputs of nbytes[i] a sample. */
 typedef td_status td__elsewhere_fn(void *user, int64_t rows, int n, const void *const *inputs,

@@ -133,7 +133,8 @@ static void start_case(run *u, sync_problem problem, const rule_case *c, int tau
         sync_run_set(u, c->option[i], c->value[i]);
 }
 
-static void simulate(const run *u, const rule_case *c, int tau, sim *s)
+/* warmup: steps at the beginning after each of which ranks exchange. */
+static void simulate_warm(const run *u, const rule_case *c, int tau, int warmup, sim *s)
 {
     td__dataset *d;
     td__loader *l = sync_batches(&d);
@@ -144,11 +145,16 @@ static void simulate(const run *u, const rule_case *c, int tau, sim *s)
         CHECK_OK(td__loader_next(l, &b));
         for (int r = 0; r < s->n; r++)
             (c->descend ? c->descend : sync_sim_descend)(s, r, b);
-        if (step % tau == 0 || step == steps)
+        if (step <= warmup || (step - warmup) % tau == 0 || step == steps)
             c->merge(s);
     }
     td__loader_destroy(l);
     td__dataset_destroy(d);
+}
+
+static void simulate(const run *u, const rule_case *c, int tau, sim *s)
+{
+    simulate_warm(u, c, tau, 0, s);
 }
 
 static void check_case(sync_problem problem, const rule_case *c, int n, int tau)
@@ -176,10 +182,39 @@ TEST(every_rule_follows_its_recurrence)
         }
 }
 
-/* D-PSGD: a step begins with the mean of the neighbourhood, and its gradient is of before. */
+/* Post-local SGD: as one that averages after every step, then every tau steps. The gradient of a
+ * rank's rows is not that of all, so where ranks meet matters. */
+TEST(a_warm_up_averages_after_each_of_its_steps)
+{
+    enum { TAU = 4, WARMUP = 5 };
+    const rule_case *c = &CASES[1];
+    CHECK(!strcmp(c->rule, "local-sgd"), "%s", c->rule);
+    for (int n = 2; n <= SYNC_MOST_RANKS; n++) {
+        run u;
+        start_case(&u, SYNC_RIDGE_REGRESSION, c, TAU);
+        sync_run_set(&u, "warmup", WARMUP);
+        sync_run_on(&u, n, NULL);
+        sim s = {.n = n}, never = {.n = n};
+        simulate_warm(&u, c, TAU, WARMUP, &s);
+        simulate(&u, c, TAU, &never);
+        double apart = 0;
+        for (int p = 0; p < P; p++) {
+            double got = (double)u.last[p];
+            CHECK(fabs(got - s.x[0][p]) < 1e-6, "%d ranks: param %d is %.9g, not %.9g", n, p, got,
+                  s.x[0][p]);
+            apart = fmax(apart, fabs(s.x[0][p] - never.x[0][p]));
+        }
+        CHECK(apart > 1e-5, "%d ranks: a warm-up makes no difference", n);
+        sync_run_end(&u);
+    }
+}
+
+/* D-PSGD: a step begins with the mean of the neighbourhood, and its gradient is of before. Weight
+ * decay, by which the ridge regression has its penalty, is the optimizer's: of the mean. */
 static void gossip(sim *s, int graph, const td__batch *b)
 {
     sim old = *s;
+    double decay = s->problem == SYNC_RIDGE_REGRESSION ? SYNC_LR * SYNC_RIDGE : 0;
     for (int r = 0; r < s->n; r++)
         for (int p = 0; p < P; p++) {
             bool near[SYNC_MOST_RANKS] = {[0] = false};
@@ -205,34 +240,41 @@ static void gossip(sim *s, int graph, const td__batch *b)
         sim moved = old;
         sync_sim_descend(&moved, r, b);
         for (int p = 0; p < P; p++)
-            s->x[r][p] += moved.x[r][p] - old.x[r][p];
+            s->x[r][p] += moved.x[r][p] - old.x[r][p] - decay * (s->x[r][p] - old.x[r][p]);
     }
+}
+
+static void check_gossip(sync_problem problem, int graph, int n, const char *backend)
+{
+    run u;
+    sync_run_init(&u, problem, "dpsgd");
+    sync_run_set(&u, "graph", graph);
+    u.opts.backend = backend;
+    sync_run_on(&u, n, n == 3 ? &(ranks_opts){.transport = "tcp"} : NULL);
+    td__dataset *d;
+    td__loader *l = sync_batches(&d);
+    sim s = {.n = n};
+    sync_sim_begin(&s, &u);
+    for (int step = 1; step <= (int)u.opts.steps; step++) {
+        const td__batch *b;
+        CHECK_OK(td__loader_next(l, &b));
+        gossip(&s, graph, b);
+    }
+    for (int p = 0; p < P; p++)
+        CHECK(fabs((double)u.last[p] - sync_sim_mean(&s, p)) < 1e-5,
+              "problem %d, graph %d, %d ranks, %s: param %d is %.9g, not %.9g", (int)problem, graph,
+              n, backend, p, (double)u.last[p], sync_sim_mean(&s, p));
+    td__loader_destroy(l);
+    td__dataset_destroy(d);
+    sync_run_end(&u);
 }
 
 TEST(gossip_follows_its_recurrence_on_every_graph)
 {
     for (int graph = 0; graph < 3; graph++)
         for (int n = 1; n <= SYNC_MOST_RANKS; n++) {
-            run u;
-            sync_run_init(&u, SYNC_QUADRATIC, "dpsgd");
-            sync_run_set(&u, "graph", graph);
-            sync_run_on(&u, n, n == 3 ? &(ranks_opts){.transport = "tcp"} : NULL);
-            td__dataset *d;
-            td__loader *l = sync_batches(&d);
-            sim s = {.n = n};
-            sync_sim_begin(&s, &u);
-            for (int step = 1; step <= (int)u.opts.steps; step++) {
-                const td__batch *b;
-                CHECK_OK(td__loader_next(l, &b));
-                gossip(&s, graph, b);
-            }
-            for (int p = 0; p < P; p++)
-                CHECK(fabs((double)u.last[p] - sync_sim_mean(&s, p)) < 1e-5,
-                      "graph %d, %d ranks: param %d is %.9g, not %.9g", graph, n, p,
-                      (double)u.last[p], sync_sim_mean(&s, p));
-            td__loader_destroy(l);
-            td__dataset_destroy(d);
-            sync_run_end(&u);
+            check_gossip(SYNC_QUADRATIC, graph, n, "cpu");
+            check_gossip(SYNC_RIDGE_REGRESSION, graph, n, n % 2 ? "cpu" : "far");
         }
 }
 
@@ -259,22 +301,42 @@ TEST(one_rank_that_averages_after_every_step_has_the_weights_of_exact)
     sync_run_end(&exact);
 }
 
-/* Synchronous SGD is the exact rule but for the order of sums. */
+/* Synchronous SGD is SGD on the whole batch, and the exact rule but for the order of sums; memory
+ * of a device does not matter to its bits. */
+static void check_ssgd(const run *exact, int n, const ranks_opts *how)
+{
+    run u;
+    char digest[65];
+    sim s = {.n = 1};
+    simulate(exact, &(rule_case){.rule = "ssgd", .merge = average}, 1, &s);
+    for (int far = 0; far < 2; far++) {
+        sync_run_init(&u, exact->problem, "ssgd");
+        u.opts.backend = far ? "far" : "cpu";
+        sync_run_on(&u, n, how);
+        for (int p = 0; p < P; p++) {
+            CHECK(fabsf(u.last[p] - exact->last[p]) < 1e-6f, "%d ranks: param %d is %g, not %g", n,
+                  p, (double)u.last[p], (double)exact->last[p]);
+            CHECK(fabs((double)u.last[p] - s.x[0][p]) < 1e-5, "%d ranks: param %d is %g, not %g", n,
+                  p, (double)u.last[p], s.x[0][p]);
+        }
+        CHECK(!far || !strcmp(digest, u.got.digest), "%d ranks on far: other weights", n);
+        memcpy(digest, u.got.digest, sizeof digest);
+        sync_run_end(&u);
+    }
+}
+
 TEST(synchronous_sgd_is_near_exact)
 {
-    run exact, u;
-    sync_run_init(&exact, SYNC_QUADRATIC, NULL);
-    sync_run_on(&exact, 1, NULL);
-    for (int n = 2; n <= SYNC_MOST_RANKS; n++)
-        for (int tcp = 0; tcp < 2; tcp++) {
-            sync_run_init(&u, SYNC_QUADRATIC, "ssgd");
-            sync_run_on(&u, n, tcp ? &(ranks_opts){.transport = "tcp"} : NULL);
-            for (int p = 0; p < P; p++)
-                CHECK(fabsf(u.last[p] - exact.last[p]) < 1e-6f, "%d ranks: param %d is %g, not %g",
-                      n, p, (double)u.last[p], (double)exact.last[p]);
-            sync_run_end(&u);
-        }
-    sync_run_end(&exact);
+    static const ranks_opts TCP = {.transport = "tcp"};
+    for (int k = 0; k < 2; k++) {
+        run exact;
+        sync_run_init(&exact, k ? SYNC_RIDGE_REGRESSION : SYNC_QUADRATIC, NULL);
+        sync_run_on(&exact, 1, NULL);
+        for (int n = 2; n <= SYNC_MOST_RANKS; n++)
+            for (int tcp = 0; tcp < 2; tcp++)
+                check_ssgd(&exact, n, tcp ? &TCP : NULL);
+        sync_run_end(&exact);
+    }
 }
 
 /* A run that is resumed ends like one that was not, on as many ranks; on others it goes on from the
@@ -501,6 +563,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_follows_its_recurrence),
+        cmocka_unit_test(a_warm_up_averages_after_each_of_its_steps),
         cmocka_unit_test(gossip_follows_its_recurrence_on_every_graph),
         cmocka_unit_test(one_rank_that_averages_after_every_step_has_the_weights_of_exact),
         cmocka_unit_test(synchronous_sgd_is_near_exact),

@@ -97,7 +97,7 @@ rows_job cells '[linear]' "$csv, missing: mean, features: [{numeric: size}, {one
 rows_job words '[linear]' "$csv, columns: [word, size], maps: [{normalize: {mean: 0.5, std: 3}}]"
 rows_job shops '{input: shop, layers: [{embedding: 4}, linear]}' \
     "$csv, missing: drop, features: [{embedding: shop}]"
-for unit in word char byte; do
+for unit in word char lower byte; do
     rows_job notes_$unit '[{embedding: 3}, flatten, linear]' "$csv, columns: [note],
       maps: [{tokenize: {unit: $unit, size: 9$([ $unit = word ] && echo ', vocab: 12')}}]"
 done
@@ -120,8 +120,8 @@ rows_job dots '[flatten, linear]' 'source: images, dir: data/images, size: 6, ch
 rows_job arrays '[flatten, linear]' 'source: npy, train: "x=data/x.npy,y=data/y.npy",
   maps: [{crop: {size: 3}}, normalize]'
 
-rows_names='cells words shops notes_word notes_char notes_byte items load price letters photos greys
-  dots arrays'
+rows_names='cells words shops notes_word notes_char notes_lower notes_byte items load price
+  letters photos greys dots arrays'
 declare -A new_rows=([cells]=new.csv [shops]=new.csv [items]=new.jsonl [load]=new_load.csv
     [price]=new.csv [letters]=new_letters.txt [photos]=new_images [greys]=new_images
     [dots]=new_images [arrays]=new.npy)

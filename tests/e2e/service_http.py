@@ -77,8 +77,16 @@ def jobs(s):
     s.post("/v1/jobs", {"name": "x", "prioritty": 3, "command": ["true"]}, 400)
     s.get("/v1/jobs?page_size=0", 400)
     # The book's request, in both spellings; without output_model_name it is called as the job.
-    for style in ("dataset_id", "datasetId"):
-        s.post("/v1/jobs?strict=true", {"metadata": {"algorithm": "a", style: "1"}}, 400)
+    for data, version in (("dataset_id", "train_data_version_hash"),
+                          ("datasetId", "trainDataVersionHash")):
+        told = {"algorithm": "intent-classification", "name": "spelt", data: "77",
+                version: "hashAg=="}
+        spelt = s.post("/v1/jobs", {"metadata": told}, 201)["id"]
+        spec = s.get(f"/v1/jobs/{spelt}")["spec"]
+        assert (spec["dataset_id"], spec["train_data_version_hash"]) == ("77", "hashAg=="), spec
+        s.ended(spelt, "failed")  # there is no such data set
+        s.call("DELETE", f"/v1/jobs/{spelt}")
+        s.post("/v1/jobs?strict=true", {"metadata": {"algorithm": "a", data: "1"}}, 400)
 
 
 def pausing(s):

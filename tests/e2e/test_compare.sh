@@ -122,14 +122,25 @@ END
 
 # --- Every sync rule that can be on two ranks, by its name ---------------------------------------
 run 0 "$tandem" compare job.yaml --sync all -n 2 --out rules --set train.steps=4
-has '^not in --sync all: plugin (for a job that names more), exact-local (for one rank), hogwild '
-rules=$("$tandem" help job sync | sed -n 's/^  \([a-z-]*\): .*/\1/p' |
+has '^plugin  *-  for a job that names more$'
+has '^exact-local  *-  for one rank$'
+has '^hogwild  *-  for threads of one process, with jobs of its own$'
+all=$("$tandem" help job sync | sed -n 's/^  \([a-z-]*\): .*/\1/p')
+for rule in $all; do # whether it is run or not
+    [ "$(grep -c "^$rule  " out)" = 1 ] || fail "$rule has no line: $(cat out)"
+    grep -q "class=\"name\">$rule<" rules/compare.html || fail "$rule: not on the page"
+done
+rules=$(echo "$all" |
     grep -v -e '^exact-local$' -e '^hogwild$' -e '^cyclades$' -e '^plugin$' | paste -sd,)
 python3 - "$rules" <<'END' || fail "all rules: $(cat out)"
 import json, sys
 runs = json.load(open("rules/compare.json"))["runs"]
 assert [r["variant"] for r in runs] == sys.argv[1].split(","), runs
 assert all(r["steps"] == 4 and 0 < r["loss"] < 10 for r in runs), runs
+left_out = json.load(open("rules/compare.json"))["left_out"]
+names = {r["variant"] for r in left_out}
+assert names == {"plugin", "exact-local", "hogwild", "cyclades"}, left_out
+assert all(r["why"].startswith("for ") for r in left_out), left_out
 END
 
 # --- Names: no two alike, and any that a file or a value may have ---------------------------------

@@ -60,6 +60,14 @@ train: {batch: 20, epochs: 1}
 EOF2
 timeout 60 "${entry[@]}" train /job/job.yaml -q --run-dir /job/run >out 2>&1 || fail "train in it"
 grep -q 'digest sha256:' out || fail "no digest"
+# Groups of Open MPI: the module that serves their ranks is in the image, with its libraries.
+if [ -e "$build/libtandem_pmix.so" ]; then
+    secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
+    timeout 60 env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TANDEM_SECRET="$secret" \
+        TANDEM_STORE=127.0.0.1:$((17000 + $$ % 4000)) "${entry[@]}" attend --no-results \
+        --framework openmpi -- sh -c 'echo "rank $PMIX_RANK"' >out 2>&1 || fail "attend in it"
+    grep -qx 'rank 0' out || fail "no PMIx in it"
+fi
 # serves NAME=VALUE...: the service starts with the book's properties, and ends when it is told to
 serves() {
     (cd root && exec env -i PATH="$PATH" HOME=/ "$@" chroot . /usr/local/bin/entry \

@@ -167,6 +167,15 @@ wrong --sync sync --servers 1 --set data.partition=even
 has 'data.partition: not with the sync rule sync, whose ranks share one order of samples'
 wrong --sync asgd --servers 1 --set data.partition=weighted --set 'data.weights=[1, 2]'
 has 'data.weights: 2 numbers for 4 workers'
+wrong --sync asgd --servers 1 --set data.partition=weighted --set 'data.weights=[0, 0, 0, 0]'
+has 'data.weights: the numbers add up to 0'
+for how in "--sync asgd --servers 1" "--sync ma"; do
+    # shellcheck disable=SC2086 # words
+    run 2 "$tandem" train job.yaml -n 2:4 $how --run-dir x --set data.partition=weighted \
+        --set 'data.weights=[1, 3]'
+    has 'data.partition: weighted not with elastic ranks'
+    [ "$(wc -l <out)" = 1 ] || fail "$how: more than a line"
+done
 wrong --sync asgd --servers 1 --parallel data=2 --set data.partition=even
 has 'data.partition: not with workers of several ranks along data'
 [ ! -e x ] || fail "a folder was made"

@@ -61,6 +61,46 @@ for job in mlp cnn gpt; do
     cell $job 3 3 zb-h1 shm
     cell $job 2 2 zb-v shm
 done
+# Up to eight ranks in up to eight stages, of up to sixteen chunks, which needs deeper models; and
+# memory that the host cannot touch, with every schedule.
+if [ -n "${TD_TEST_FULL:-}" ]; then
+    others=$want
+    cat >deepmlp.yaml <<'JOB'
+name: deepmlp
+model:
+  - flatten
+  - repeat: {times: 16, layers: [{linear: 24, act: relu}]}
+  - linear
+data: {source: digits, count: 128, split: {valid: 0}}
+train: {batch: 32, steps: 3, micro_batches: 8, optimizer: {name: adamw, lr: 0.002}}
+JOB
+    cat >deepcnn.yaml <<'JOB'
+name: deepcnn
+model:
+  - repeat: {times: 8, layers: [{conv2d: 4, kernel: 3, act: relu, padding: same}, batch_norm]}
+  - flatten
+  - linear
+data: {source: digits, count: 60, split: {valid: 0.1}}
+train: {batch: 24, steps: 3, micro_batches: 6, clip: 1, optimizer: lamb}
+JOB
+    sed 's/name: gpt$/name: deepgpt/; s/layers: 3/layers: 8/; s/steps: 6/steps: 3/' \
+        gpt.yaml >deepgpt.yaml
+    for job in deepmlp deepcnn deepgpt; do
+        run 0 "$tandem" train $job.yaml -q
+        want=$(digest)
+        for schedule in 1f1b gpipe interleaved zb-h1 zb-v dualpipe-v; do
+            for transport in shm tcp; do
+                cell $job 4 4 $schedule $transport
+                cell $job 8 4 $schedule $transport # data=2
+                cell $job 8 8 $schedule $transport
+            done
+            run 0 "$tandem" train $job.yaml -q -n 2 --parallel pipeline=2 \
+                --set train.backend=far --set parallel.schedule=$schedule
+            same "$job on device far, $schedule"
+        done
+    done
+    want=$others
+fi
 # Several chunks on each of three and four stages, with fewer micro-batches than stages and more.
 cat >deep.yaml <<'JOB'
 name: deep
@@ -226,8 +266,28 @@ has '1      1 .* linear2 to linear3'
 sed 's/place: 2/place: 0/' placed.yaml >circle.yaml
 run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2
 has "circle.yaml:2: 'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: "
+has 'interleaved: 0 1 0 1'
 run 2 "$tandem" train placed.yaml -q -n 2 --parallel pipeline=2
 has 'wants place 2'
+# Schedules of several chunks: a stage's layers that follow each other are shared by its chunks, and
+# places may come back to a stage.
+run 0 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2 --set parallel.schedule=zb-v
+same "mlp by places, zb-v"
+run 0 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2 --set parallel.schedule=dualpipe-v
+same "mlp by places, dualpipe-v"
+sed 's/linear: 32, act: relu/linear: 32, act: relu, place: 0/; s/place: 0}\]/place: 1}]/' \
+    circle.yaml >there-and-back.yaml
+run 0 "$tandem" train there-and-back.yaml -q -n 2 --parallel pipeline=2 \
+    --set parallel.schedule=interleaved
+same "mlp by places, interleaved"
+run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2 \
+    --set parallel.schedule=interleaved
+has 'place: nothing is on chunk 3 (stage 1): .* stages 0 1 0 1, .* use the schedule 1f1b'
+run 2 "$tandem" check placed.yaml -n 4 --parallel pipeline=4
+has 'place: nothing is on stage 3: .* use fewer stages'
+# Places that nothing is put on are not passed over in silence.
+run 0 "$tandem" train placed.yaml -n 2 --set train.steps=1
+has 'place: layers are put on stages 0 to 2, and parallel.pipeline is not set'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set 'parallel.stages=linear9'
 has "parallel.stages: no layer with params is called 'linear9'"
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 \
@@ -256,6 +316,18 @@ for schedule in pipedream pipedream-2bw; do
     flow 0 check --set parallel.schedule=$schedule --plan
     has 'without deadlock'
     [ "$(grep -c 'update of the params of chunk 0' out)" = 64 ] || fail "$schedule: not 64 updates"
+    # Tied weights, and what ranks say, in each batch of the window: on both stages.
+    run 0 "$tandem" check gpt.yaml -n 2 --parallel pipeline=2 --set parallel.schedule=$schedule \
+        --set train.clip=0 --plan
+    [ "$(grep -c ' send .* of params to rank 1' out)" = 64 ] || fail "$schedule: not 64 sends"
+    [ "$(grep -c 'of losses and requests along all axes' out)" = 128 ] ||
+        fail "$schedule: not 128 sums"
+    run 0 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=2 \
+        --set parallel.schedule=$schedule --set train.clip=0
+    others=$(digest)
+    run 0 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 \
+        --set parallel.schedule=$schedule --set train.clip=0 --set parallel.transport=tcp
+    [ "$(digest)" = "$others" ] || fail "$schedule: other bits on two replicas"
 done
 run 0 "$tandem" train mlp.yaml -q
 want=$(digest)
@@ -322,6 +394,8 @@ has 'use -n 2'
 run 2 "$tandem" train mlp.yaml -q -n 3 --parallel data=2
 has 'data=2 needs 2 ranks, and there are 3: use -n 2'
 run 2 "$tandem" check mlp.yaml -q -n 3 --parallel data=2
+run 2 "$tandem" check mlp.yaml -q -n 1 --parallel data=2
+has 'data=2 needs 2 ranks, and there are 1: use -n 2'
 run 2 "$tandem" train mlp.yaml -q --parallel data=2
 has 'use -n 2'
 run 2 "$tandem" check mlp.yaml -n 2 --parallel pipeline=2 --plan=none/plan.json

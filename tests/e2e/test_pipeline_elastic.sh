@@ -75,8 +75,9 @@ else
     for where in "0 at=step:2:comm:2" "1 at=step:2:comm:4" "2 at=step:1:comm:6" \
         "3 at=step:2:comm:8"; do
         run 0 "$tandem" train tiny.yaml -q -n 4 --elastic --set parallel.pipeline=2 \
-            --set train.steps=3 --set checkpoint.every=1 --faults "kill rank=$where"
+            --set train.steps=3 --faults "kill rank=$where"
         same "tiny, kill rank=$where"
+        ! grep -q 'goes back to step' out || fail "tiny, kill rank=$where: state was lost"
     done
 fi
 for where in "1 at=step:2:comm:3" "2 at=step:3:broadcast"; do
@@ -88,6 +89,22 @@ done
 run 0 "$tandem" train tiny.yaml -q -n 4 --elastic --set parallel.pipeline=2 --set train.steps=3 \
     --set parallel.compress=bf16 --faults "kill rank=3 at=step:2:comm:4"
 has 'was killed by signal 9'
+
+# Any number of ranks: as many stages, or replicas of one. check says what train does.
+for arranged in "3 pipeline=2" "5 data=2,tensor=2"; do
+    read -r ranks mesh <<<"$arranged"
+    run 0 "$tandem" check tiny.yaml -n "$ranks" --elastic --parallel "$mesh" --plan
+    run 0 "$tandem" train tiny.yaml -q -n "$ranks" --elastic --parallel "$mesh" --set train.steps=3
+done
+run 0 "$tandem" train tiny.yaml -q -n 3 --elastic --parallel pipeline=2 --set train.steps=3
+same "3 elastic ranks, pipeline=2"
+run 0 "$tandem" check tiny.yaml -n 3 --elastic --parallel pipeline=2
+has '^pipeline, pipeline=3'
+run 0 "$tandem" check cnn.yaml -n 7 --elastic --parallel pipeline=2 # more ranks than layers
+has '^pipeline, data=7'
+! grep -q 'bubble' out || fail "a bubble of one stage"
+run 2 "$tandem" train tiny.yaml -q -n 3 --parallel pipeline=2
+has 'use -n 4'
 
 refused() {
     run 2 "$tandem" train tiny.yaml -q -n 4 --elastic --parallel pipeline=2 --set "$1"

@@ -78,6 +78,15 @@ has 'receive forward values of micro-batch 0 from rank 0, chunk 1 (batch_norm1 t
 run 0 "$tandem" check job.yaml --plan
 has 'sync rule exact-local, 1 rank$'
 
+# Servers and workers in lockstep: params go out, sums come in; -n counts workers.
+run 0 "$tandem" check job.yaml -n 2 --plan --sync sync --set parallel.servers=2 \
+    --set train.accumulate=1
+has 'sync rule sync, 4 ranks'
+has 'plan sha256:.*, without deadlock'
+[ "$(grep -c 'send .* of params to rank [23]' out)" = 4 ] || fail "sync: not 4 shards go out"
+[ "$(grep -c 'send .* of sums of gradients to rank [01]' out)" = 4 ] || fail "sync: not 4 pushes"
+[ "$(grep -c 'update of the params' out)" = 2 ] || fail "sync: not two updates"
+
 # Rules whose ranks do not go in step say so.
 for rule in asgd aeasgd async-peer; do
     servers=(); [ "$rule" = asgd ] && servers=(--set parallel.servers=1)

@@ -57,6 +57,20 @@ same_plan 3 "${pieces[@]}" --set parallel.zero=1 "${tcp[@]}" "${clip[@]}"
 same_plan 4 --parallel tensor=2
 same_plan 4 --parallel tensor=2 "${pieces[@]}" --set parallel.zero=1 "${clip[@]}"
 same_plan 4 --parallel tensor=2,pipeline=2 "${clip[@]}"
+# Elastic stages: sums that a stage without replicas sends to the one that mirrors it, statistics of
+# all stages, and the moment at which all ranks have theirs.
+sed 's/- {linear: 32, act: relu}/- {linear: 32, act: relu}\n  - batch_norm/' job.yaml >norm.yaml
+cp job.yaml plain.yaml
+cp norm.yaml job.yaml
+same_plan 2 --parallel pipeline=2 --elastic "${clip[@]}"
+same_plan 3 --parallel pipeline=3 --elastic
+same_plan 4 --parallel data=2,pipeline=2 --elastic --set parallel.zero=1
+run 0 "$tandem" check job.yaml -n 3 --parallel pipeline=3 --elastic --plan
+for word in 'send .* of sums of gradients to rank' 'receive .* of sums of gradients from rank' \
+    'broadcast of .* along pipeline' 'barrier along all axes'; do
+    [ "$(grep -c "$word" out)" -ge 3 ] || fail "elastic stages: not three times $word"
+done
+cp plain.yaml job.yaml
 
 # The rule that is named is the one of the replicas.
 run 0 "$tandem" check job.yaml -n 4 --parallel tensor=2 --set parallel.zero=1 --plan
@@ -95,6 +109,17 @@ one_copy all 4 --parallel pipeline=4
 one_copy all 3 --parallel pipeline=3 --set parallel.schedule=zb-v
 one_copy all 4 --parallel tensor=2,pipeline=2
 one_copy none "${pipeline[@]}" "${tcp[@]}"
+
+# All lists of a run are compared: of replicas with fewer micro-batches, and of steps that the end
+# of an epoch cuts short.
+compared() {
+    TANDEM_LOG=train=debug run 0 "$tandem" train job.yaml -q -n "${@:2}" --run-dir lists
+    rm -rf lists
+    found=$(grep -o 'communication plan sha256:.*' out | sort -u | wc -l)
+    [ "$found" = "$1" ] || fail "${*:2}: $found lists were compared, not $1"
+}
+compared 3 6 --parallel data=3,pipeline=2 # of 2 and of 3 micro-batches, and of replicas
+compared 3 "${pipeline[@]}" --set train.batch=24 --set train.accumulate=4 --set train.steps=4
 
 # Elastic ranks whose number is no multiple of the stages are as many stages.
 run 2 "$tandem" check job.yaml -n 3 --parallel pipeline=2 --plan

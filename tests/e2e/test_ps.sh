@@ -32,6 +32,8 @@ same 4 2 sync --set parallel.transport=tcp
 same 1 1 stale
 same 1 1 ssp --set train.sync.staleness=0
 same 1 2 asgd --set parallel.transport=tcp
+same 2 2 sync --set train.backend=far
+same 1 1 asgd --set train.backend=far
 if [ -n "${TD_TEST_FULL:-}" ]; then
     for transport in shm tcp; do for servers in 1 2 3; do
         for n in 1 2 3 4; do same $n $servers sync --set parallel.transport=$transport; done

@@ -72,6 +72,18 @@ soon past suspended $((now + 8)) || fail "a job that was suspended does not go o
 kill -TERM "$stopped"
 ends suspended 130
 
+# A worker that stands still is left out: others do its batches, also where each has its own part of
+# the data.
+for with in data.seed=1 data.partition=even; do
+    begin "worker-$with" 3 --sync asgd --servers 1 -n 3 --set parallel.timeout=8 --set "$with" \
+        --set train.epochs=300
+    left_out() { grep -q 'it is given to another worker, and rank 3 is' out || ended; }
+    soon left_out || fail "$with: nobody is left out"
+    soon past "worker-$with" 2100 || fail "$with: the run does not go on"
+    kill -KILL "$stopped"
+    ends "worker-$with" 0
+done
+
 # A server of rows that workers ask for.
 cp "$source/examples/wide-and-deep.yaml" "$mark"
 begin tables 1 --sync asgd --set parallel.timeout=6 --set train.epochs=100000 --threads 1

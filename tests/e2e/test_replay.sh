@@ -27,6 +27,8 @@ for rule in async-peer aeasgd async-admm; do
         --set parallel.transport=$transport
     [ "$(digest)" = "$first" ] || fail "$rule: the replay has other weights"
     orders $rule-again | cmp -s - want || fail "$rule: the replay has another order"
+    run 0 "$tandem" train --replay $rule -q --set train.backend=far
+    [ "$(digest)" = "$first" ] || fail "$rule: the replay has other weights on far"
 done
 of() { grep '"kind": "end"' "$1/metrics.jsonl" | grep -o 'sha256:[0-9a-f]*'; } # of RUN: its digest
 run 0 "$tandem" train --replay async-peer-again -q -n 3

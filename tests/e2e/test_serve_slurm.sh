@@ -62,3 +62,24 @@ await "$plain" succeeded
 "$tandem" artifacts -s "$server" get "$plain" sub/m.bin >out 2>&1 && grep -qx model m.bin ||
     fail "get of a program's"
 end_service
+
+# Nodes do not reach the service: what programs and runs leave in slurm.dir comes back all the same.
+rm -f shared/go
+serve third
+submit --name still -- sh -c "$program"
+plain=$job
+soon has_two || fail "no metrics of a program without HTTP"
+touch shared/go
+await "$plain" succeeded
+[ "$(metrics "$plain" | grep -c step)" = 3 ] || fail "not all metrics without HTTP"
+[ "$(artifacts "$plain")" = '"name":"sub/m.bin"' ] || fail "artifacts of a program without HTTP"
+end_service
+serve fourth --set data.checkpoints="file://$dir/shared/checkpoints"
+submit away.yaml
+away=$job
+await "$away" running
+soon has_steps "$away" || fail "no metrics of a run without HTTP"
+await "$away" succeeded
+[ "$(digest "$away" 1)" = "$alone" ] || fail "another digest without HTTP"
+artifacts "$away" | grep -q model.safetensors || fail "a run without HTTP is not published"
+end_service

@@ -18,6 +18,10 @@ train: {batch: 32, epochs: 2, micro_batches: 8, optimizer: {name: adam, lr: 0.00
 parallel: {partition: skeleton, skeleton_every: 7}
 JOB
 
+# It sends its own block of gradients, which is not set against one that it does not send.
+run 0 "$tandem" train job.yaml -n 2 --set train.epochs=1
+has 'gradients  *[0-9.]* [kM]*B sent by each rank$'
+
 # A function of the number of ranks, the seed, the share and the interval, and of nothing else.
 run 0 "$tandem" train job.yaml -q -n 2
 two=$(digest)

@@ -49,7 +49,6 @@ import() {
 import root small
 import image tandem
 import torch torch
-rm -rf image
 echo "docker: {socket: $sock, network: host}" >service.yaml
 left() { api 'http://docker/containers/json?all=1' | grep -o '"Id"' | wc -l; }
 
@@ -79,12 +78,15 @@ none_left "after a failed start"
 # On `bridge` a group of several has a network of its own, which ends with its members: an engine in
 # a network of its own, which has that bridge.
 sock=$dir/bridged.sock
-background unshare -m -n --propagation private sh -c "ip link set lo up && exec dockerd \
+background unshare -m -n --propagation private sh -c "$mounts ip link set lo up && exec dockerd \
     --iptables=false --ip6tables=false --ip-masq=false --storage-driver=overlay2 \
     --exec-opt native.cgroupdriver=cgroupfs --host unix://$sock --data-root $dir/data2 \
     --exec-root $dir/exec2 --pidfile $dir/pid2"
 ready api -f http://docker/_ping
 import root small
+import image tandem
+import torch torch
+rm -rf image
 echo "docker: {socket: $sock, network: bridge}" >service.yaml
 networks() { api http://docker/networks | grep -o '"Name":"tandem-[^"]*"' | wc -l; }
 spec 'name: met' 'resources: {members: 2}' <<<"echo >$dir/job/bridged-\$RANK; until [ -e \
@@ -99,6 +101,22 @@ has 'EXITED member 0 status 0'
 [ "$(left)" = 2 ] || fail "$(left) containers of a group that has ended"
 drive job-2-6-ff forget
 none_left "on bridge"
+# Ranks meet at the name of member 0's container, which is known when that one runs.
+ranks_of_tandem
+if command -v mpicc.mpich >/dev/null; then
+    mpicc.mpich "$source/tests/e2e/mpi_world.c" -o job/mpich >out 2>&1 || fail "mpicc.mpich"
+    cp "$tandem" job/tandem # with this host's libraries, which the image has
+    secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
+    printf '%s\n' 'image: torch' 'framework: mpi' 'resources: {members: 3}' 'grace_s: 5' \
+        "command: [$dir/job/tandem, attend, --no-results, --framework, mpi, --, $dir/job/mpich]" \
+        >spec.yaml
+    drive job-2-7-aa -e "TANDEM_SECRET=$secret" -e TANDEM_STORE_RANK=0 start wait:EXITED \
+        logs:0 logs:1 logs:2 forget
+    has 'EXITED member 0 status 0' 'rank 0 of 3: sum 3, ring 2' 'rank 2 of 3: sum 3, ring 1'
+    none_left "of a group of MPI"
+else
+    echo "$name: mpich is not installed: its group on bridge is skipped"
+fi
 # An engine that is not there is trouble, not an end.
 echo "docker: {socket: $dir/nobody.sock}" >service.yaml
 drive job-2-4-dd adopt wait:TROUBLE

@@ -89,6 +89,7 @@ members_have_several_processes() {
 # that cannot go on, one that is stopped.
 ranks_of_tandem() {
     local yaml=$dir/job/job.yaml secret digest at=(--run-dir "$dir/job/run")
+    rm -rf one "$dir/job/run" # a script may have several systems
     printf '%s\n' 'model: [flatten, linear]' 'data: {source: digits, count: 600}' \
         'train: {batch: 32, epochs: 20}' >"$yaml"
     "$tandem" train "$yaml" -q --run-dir one >one.out 2>&1 || { cp one.out out; fail "one rank"; }

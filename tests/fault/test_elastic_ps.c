@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
 #include "support/check.h"
 #include "support/elastic_job.h"
 #include "support/full.h"
@@ -193,6 +194,96 @@ TEST(servers_and_workers_come_and_go)
     td__data_close(plan.data);
 }
 
+/* The same where the host does not read the memory of params. */
+TEST(bits_of_one_rank_on_a_device)
+{
+    elastic_plan plan = lockstep(WORKERS + servers);
+    elastic_end end;
+    plan.opts.backend = "far";
+    plan.faults = "kill rank=0 at=step:3:comm:2; kill rank=1 at=step:5:comm:4";
+    plan.replace = true;
+    elastic_job_run(&plan, &end);
+    CHECK_EQ_INT(end.died, 2);
+    elastic_job_expect(&plan, &end);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+/* ---- Sums of several batches ----------------------------------------------------------------- */
+
+enum { N_PUSH = 3, LONG_STEPS = 30 };
+
+static int said_lost; /* batches, as the run says */
+
+static void count_lost(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    const char *at = strstr(line, "gradients of ");
+    int n;
+    (void)user;
+    (void)level;
+    (void)part;
+    if (at && strstr(at, "not push") && sscanf(at, "gradients of %d batches", &n) == 1)
+        said_lost += n;
+}
+
+/* b of the last checkpoint. */
+static float read_last(const elastic_plan *plan)
+{
+    td__checkpoint_info info;
+    td_graph *g;
+    td__model_nodes nodes;
+    td_program *p;
+    td_params *ps;
+    float b;
+    CHECK_OK(td__checkpoint_find(plan->opts.checkpoint_dir, NULL, &info));
+    CHECK_EQ_INT(info.state.step, plan->opts.steps);
+    CHECK_OK(td_graph_create(&g));
+    CHECK_OK(build_sums(NULL, g, 1, &nodes));
+    CHECK_OK(td_program_create(g, nodes.loss, &(td_program_opts){.backend = NULL}, &p));
+    CHECK_OK(td_params_create(p, 0, &ps));
+    CHECK_OK(td__checkpoint_load(&info, ps, NULL));
+    CHECK_OK(td_params_read(ps, td_params_info(ps, td_params_find(ps, "b")).offset, 1, &b));
+    td_params_destroy(ps);
+    td_program_destroy(p);
+    td_graph_destroy(g);
+    return b;
+}
+
+/* Ranks join and leave, and one is killed, while workers have added up gradients that they have not
+ * pushed: what is lost is what the run says, nothing where no rank is killed. b is moved by each
+ * batch once. */
+TEST(what_is_added_up_survives_a_change)
+{
+    static const char *const FAULTS[] = {NULL, "kill rank=3 at=step:11:comm:1"};
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+        elastic_plan plan = downpour(WORKERS + servers);
+        elastic_end end;
+        plan.opts.sync.set[0] = (td__sync_setting){"n_push", N_PUSH};
+        plan.opts.sync.n_set = 1;
+        plan.opts.steps = LONG_STEPS;
+        plan.opts.checkpoint_every = 10;
+        plan.replace = true;
+        plan.faults = FAULTS[i];
+        for (int k = 0; k < 4; k++) {
+            plan.change[k].step = (uint64_t)(4 + 6 * k);
+            plan.change[k].size = WORKERS + servers + (k % 2 ? 0 : 2);
+        }
+        said_lost = 0;
+        td_log_set_sink(count_lost, NULL);
+        elastic_job_run(&plan, &end);
+        td_log_set_sink(NULL, NULL);
+        CHECK(!end.failure && end.finished > 0, "%s", end.text);
+        CHECK(end.generations >= 3, "%d generations", (int)end.generations);
+        /* Of each worker that is there at the end, and of one that died. */
+        CHECK(said_lost <= (N_PUSH - 1) * (WORKERS + end.died), "%d batches are lost", said_lost);
+        float b = read_last(&plan);
+        CHECK(b == -0.5F * (float)(LONG_STEPS - said_lost), "%g after %d batches less %d",
+              (double)b, LONG_STEPS, said_lost);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
 /* A ring of three: each server has its shard and that of another one. */
 TEST(a_ring_of_servers_loses_nothing)
 {
@@ -224,6 +315,8 @@ int main(void)
         cmocka_unit_test(who_takes_over_writes_what_is_missing),
         cmocka_unit_test(all_servers_lost_goes_back_to_the_checkpoint),
         cmocka_unit_test(servers_and_workers_come_and_go),
+        cmocka_unit_test(bits_of_one_rank_on_a_device),
+        cmocka_unit_test(what_is_added_up_survives_a_change),
         cmocka_unit_test(a_ring_of_servers_loses_nothing),
         cmocka_unit_test(a_lost_shard_goes_back_to_the_checkpoint),
     };

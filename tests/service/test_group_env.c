@@ -41,6 +41,12 @@ TEST(ranks)
     assert_string_equal(value(&apart, "TF_CONFIG"),
                         "{\"cluster\": {\"worker\": [\"a:12400\", \"a:12401\", \"b:12400\", "
                         "\"b:12401\"]}, \"task\": {\"type\": \"worker\", \"index\": 3}}");
+    /* Two groups on the same hosts do not meet at each other's ports, nor two of its members. */
+    td__texts_fini(&apart);
+    td__process_env(&g, &(td__group_place){.hosts = HOSTS, .master_port = 20007}, 1, 1, &apart);
+    assert_string_equal(value(&apart, "TF_CONFIG"),
+                        "{\"cluster\": {\"worker\": [\"a:20008\", \"a:20009\", \"b:20010\", "
+                        "\"b:20011\"]}, \"task\": {\"type\": \"worker\", \"index\": 3}}");
     td__process_env(&g, &(td__group_place){.master_port = 7}, 1, 0, &here);
     assert_string_equal(value(&here, "LOCAL_RANK"), "2");
     assert_string_equal(value(&here, "MASTER_ADDR"), "127.0.0.1");
@@ -155,6 +161,18 @@ TEST(allow_list)
         {"COLOUR", false, TD_ANSWER_OK},
         {"MY_THING", false, TD_ANSWER_OK},
         {"lower", true, TD_ANSWER_DENIED},
+        {"EPOCHS", true, TD_ANSWER_OK},
+        {"BATCH_SIZE", true, TD_ANSWER_OK},
+        {"FC_SIZE", true, TD_ANSWER_OK},
+        {"PARALLEL_INSTANCES", true, TD_ANSWER_OK},
+        {"PARAM_WHATEVER", true, TD_ANSWER_OK},
+        {"PARAM_WHATEVER", false, TD_ANSWER_DENIED},
+        {"MY_THING", true, TD_ANSWER_OK},
+        {"CLASSPATH", true, TD_ANSWER_DENIED},
+        {"LUA_INIT", true, TD_ANSWER_DENIED},
+        {"R_PROFILE", true, TD_ANSWER_DENIED},
+        {"PHPRC", true, TD_ANSWER_DENIED},
+        {"XLA_FLAGS", true, TD_ANSWER_DENIED},
         {"PATH", true, TD_ANSWER_DENIED},
         {"LD_PRELOAD", true, TD_ANSWER_DENIED},
         {"LD_LIBRARY_PATH", false, TD_ANSWER_DENIED},

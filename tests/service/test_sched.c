@@ -410,6 +410,57 @@ TEST(placed_before_a_restart)
     td__sched_destroy(s);
 }
 
+/* 8 slots and 2 GPUs: who is over their quota, or waits for GPUs, holds up nobody else. */
+TEST(one_users_queue_holds_up_nobody)
+{
+    td__sched *s = create(8);
+
+    CHECK_OK(td__sched_set_quota(s, "ann", (td__resources){1, -1, -1}, -1, 1));
+    submit(s, 1, (td__sched_job){.id = 1, .user = "ann", .need = {1, 0, 0}, .priority = 1});
+    FOLLOWS(s, 1, "launch 1");
+    for (int32_t id = 2; id <= 70; id++)
+        submit(s, 2, (td__sched_job){.id = id, .user = "ann", .need = {1, 0, 0}, .priority = 1});
+    submit(s, 2, (td__sched_job){.id = 71, .user = "bob", .need = {1, 0, 0}});
+    FOLLOWS(s, 2, "launch 71");
+    submit(s, 3, (td__sched_job){.id = 72, .user = "bob", .need = {2, 2, 0}});
+    FOLLOWS(s, 3, "launch 72");
+    for (int32_t id = 100; id < 200; id++)
+        submit(s, 4, (td__sched_job){.id = id, .user = "bob", .need = {1, 1, 0}});
+    submit(s, 4, (td__sched_job){.id = 200, .user = "bob", .need = {1, 0, 0}});
+    submit(s, 4, (td__sched_job){.id = 201, .user = "cat", .need = {1, 0, 0}});
+    FOLLOWS(s, 4, "launch 201 launch 200");
+    for (int32_t id = 300; id < 400; id++) /* no two alike */
+        submit(s, 5, (td__sched_job){.id = id, .user = "dan", .need = {9, 0, id}, .priority = 2});
+    submit(s, 5, (td__sched_job){.id = 400, .user = "cat", .need = {1, 0, 0}});
+    FOLLOWS(s, 5, "launch 400");
+    td__sched_destroy(s);
+}
+
+/* What another job waits behind is gone, by a cancellation, a pause or a deadline. */
+TEST(who_waits_behind_a_job_that_goes)
+{
+    for (int how = 0; how < 3; how++) {
+        td__sched *s = create(4);
+        submit(s, 1, (td__sched_job){.id = 1, .need = {3, 0, 0}});
+        FOLLOWS(s, 1, "launch 1");
+        submit(s, 2, (td__sched_job){.id = 2, .need = {4, 0, 0}, .deadline_ms = 5000});
+        FOLLOWS(s, 2, "");
+        FOLLOWS(s, 2000, ""); /* 2 is reserved for */
+        submit(s, 2001, (td__sched_job){.id = 3, .need = {1, 0, 0}});
+        FOLLOWS(s, 2001, "");
+        if (how == 0) {
+            assert_true(td__sched_cancel(s, 2002, 2));
+            FOLLOWS(s, 2002, "cancelled 2 launch 3");
+        } else if (how == 1) {
+            assert_true(td__sched_pause(s, 2002, 2));
+            FOLLOWS(s, 2002, "paused 2 launch 3");
+        } else {
+            FOLLOWS(s, 5000, "failed 2 launch 3");
+        }
+        td__sched_destroy(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +478,8 @@ int main(void)
         cmocka_unit_test(pending_elsewhere),
         cmocka_unit_test(pending_jobs_of_a_restart),
         cmocka_unit_test(placed_before_a_restart),
+        cmocka_unit_test(one_users_queue_holds_up_nobody),
+        cmocka_unit_test(who_waits_behind_a_job_that_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,6 +241,26 @@ TEST(refusals)
                   "1}}\", \"tracker\": \"docker\", \"restarts\": 1}",
                   TD_ANSWER_INVALID);
     CHECK(strstr(td_last_error(), "on docker give retries.max"), "%s", td_last_error());
+    rig_submit_as(&RIG_ME,
+                  "{\"command\": [\"x\"], \"framework\": \"horovod\", \"resources\": "
+                  "{\"members\": 2}, \"restarts\": {\"members\": 1}}",
+                  TD_ANSWER_INVALID);
+    rig_submit_as(&RIG_ME, "{\"command\": [\"x\"], \"framework\": \"mpi\", \"restarts\": 1}",
+                  TD_ANSWER_INVALID);
+    CHECK(strstr(td_last_error(), "ranks of mpi do not take a new one"), "%s", td_last_error());
+    static const char DATA_SET[] = "{\"job\": \"{model: [flatten, linear], data: {source: digits}, "
+                                   "train: {steps: 1}}\", \"dataset_id\": \"1\", "
+                                   "\"train_data_version_hash\": \"h\", \"tracker\": \"%s\"}";
+    static const char *const BLIND[] = {"kubernetes", "slurm"};
+    rig_config->slurm_dir = "/shared";
+    rig_config->checkpoints_url = "file:///shared/c"; /* or its hosts see the service's files */
+    for (int i = 0; i < TD_LEN(BLIND); i++) {
+        char text[400];
+        snprintf(text, sizeof text, DATA_SET, BLIND[i]);
+        rig_submit_as(&RIG_ME, text, TD_ANSWER_INVALID);
+        CHECK(strstr(td_last_error(), "do not see the data set's files"), "%s", td_last_error());
+    }
+    rig_config->slurm_dir = rig_config->checkpoints_url = "";
     rig_submit_as(&RIG_ME, "{\"job\": \"model: [nonsense]\"}", TD_ANSWER_INVALID);
     int32_t job = rig_submit("{\"command\": [\"sleep\", \"600\"]}");
     assert_int_equal(td__service_cancel(rig_service, &ANN, job, NULL), TD_ANSWER_DENIED);

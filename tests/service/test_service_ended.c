@@ -152,6 +152,37 @@ TEST(files_of_hosts_are_kept)
     wait_left(0);
 }
 
+/* Finished jobs go by their age, with their files; others stay however old they are. */
+TEST(finished_jobs_are_cleaned_up_by_age)
+{
+    char path[4200];
+    const td__job_record *r;
+    int32_t done = rig_submit("{\"command\": [\"true\"]}");
+    int32_t runs = rig_submit("{\"command\": [\"sleep\", \"600\"]}");
+
+    rig_wait_state(done, TD_JOB_SUCCEEDED);
+    rig_wait_state(runs, TD_JOB_RUNNING);
+    rig_path(done, "", path);
+    assert_int_equal(access(path, F_OK), 0);
+    rig_config->keep_s = 3600;
+    rig_service->next_sweep_ms = 0;
+    td__service_touch(rig_service);
+    CHECK_OK(td__loop_turn(rig_loop, 0));
+    assert_true(rig_service->next_sweep_ms > 0); /* it has looked */
+    assert_int_equal(td__service_get(rig_service, done, &r), TD_ANSWER_OK);
+    rig_config->keep_s = 1;
+    td__deadline until = td__deadline_in_ms(RIG_DEADLINE_MS);
+    while (td__service_get(rig_service, done, &r) == TD_ANSWER_OK || access(path, F_OK) == 0) {
+        assert_false(td__deadline_passed(until));
+        rig_service->next_sweep_ms = 0;
+        td__service_touch(rig_service);
+        CHECK_OK(td__loop_turn(rig_loop, 100));
+    }
+    assert_int_equal(rig_get(runs)->state, TD_JOB_RUNNING);
+    assert_int_equal(td__service_cancel(rig_service, &RIG_ME, runs, NULL), TD_ANSWER_OK);
+    rig_wait_state(runs, TD_JOB_CANCELLED);
+}
+
 /* A job that says where it is and which GPUs it has, and then waits for `name`. */
 static int32_t submit_there(const char *needs, const char *name)
 {
@@ -277,6 +308,8 @@ int main(void)
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(attempts_go_with_their_job, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(files_of_hosts_are_kept, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(finished_jobs_are_cleaned_up_by_age, rig_set_up,
+                                        rig_tear_down),
         cmocka_unit_test_setup_teardown(a_dead_host_is_not_asked_for_others, rig_set_up,
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(hosts_are_not_overfilled, rig_set_up, rig_tear_down),

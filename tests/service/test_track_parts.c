@@ -226,6 +226,50 @@ TEST(pods_do_not_show_secrets)
     td__launch_destroy(l);
 }
 
+/* The affinity of a pod of a group of that spec, as JSON; NULL: none. */
+static char *affinity_of(const char *spec)
+{
+    static const char *const none[] = {NULL};
+    td__launch *l = launch(spec);
+    td__kube_group g = {
+        .l = l, .namespace_ = "n", .self = "", .name = "b", .owner = "o", .owner_uid = "u"};
+    json_t *pod;
+
+    l->g.env = none;
+    CHECK_OK(td__kube_pod(&g, 0, &pod));
+    json_t *a = json_object_get(json_object_get(pod, "spec"), "affinity");
+    char *text = a ? json_dumps(a, JSON_COMPACT) : NULL;
+    json_decref(pod);
+    td__launch_destroy(l);
+    return text;
+}
+
+TEST(pods_are_placed_as_asked)
+{
+    char *packed = affinity_of("resources: {members: 2}");
+    char *spread = affinity_of("resources: {members: 2, pack: false}");
+    char *own = affinity_of("resources: {members: 2}\naffinity: '{\"nodeAffinity\": {\"x\": 1}}'");
+
+    CHECK(packed && strstr(packed, "{\"podAffinity\":") && strstr(packed, "kubernetes.io/hostname"),
+          "%s", packed);
+    CHECK(spread && strstr(spread, "{\"podAntiAffinity\":") && !strstr(spread, "podAffinity\""),
+          "%s", spread);
+    assert_string_equal(own, "{\"nodeAffinity\":{\"x\":1}}");
+    assert_null(affinity_of("resources: {members: 1}"));
+    free(packed);
+    free(spread);
+    free(own);
+    /* What is no object is refused. */
+    static const char *const none[] = {NULL};
+    td__launch *l = launch("affinity: '[1]'");
+    td__kube_group g = {
+        .l = l, .namespace_ = "n", .self = "", .name = "b", .owner = "o", .owner_uid = "u"};
+    json_t *pod;
+    l->g.env = none;
+    CHECK_STATUS(td__kube_pod(&g, 0, &pod), TD_EINVAL);
+    td__launch_destroy(l);
+}
+
 TEST(names_follow_the_format)
 {
     td__launch *l = launch("name: My run_1");
@@ -474,6 +518,7 @@ int main(void)
         cmocka_unit_test(pods),
         cmocka_unit_test(streams_may_be_cut_anywhere),
         cmocka_unit_test(pods_do_not_show_secrets),
+        cmocka_unit_test(pods_are_placed_as_asked),
         cmocka_unit_test(names_follow_the_format),
         cmocka_unit_test(scripts_run_all_processes_and_give_the_first_failure),
         cmocka_unit_test(processes_share_the_gpus_of_a_member),

@@ -268,6 +268,16 @@ TEST(filters_and_words)
     maps[0].text = "y > 9"; /* nothing is left */
     CHECK_STATUS(td__data_open(&o, &d), TD_EINVAL);
 
+    check_write_file(check_path("a.csv"), "t,y\nbA a,n\nAc,p\n", 15);
+    for (int lower = 0; lower < 2; lower++) { /* " Aabc", " abc" */
+        maps[0] = (td__map_opts){.name = "tokenize", .text = lower ? "lower" : "char", .size = 4};
+        o.n_maps = 1;
+        CHECK_OK(td__data_open(&o, &d));
+        CHECK_EQ_INT(td__data_part(d, TD_PART_TRAIN)->fields[0].classes, lower ? 6 : 7);
+        read_one(td__data_part(d, TD_PART_TRAIN), 0, NULL, x, &y);
+        assert_memory_equal(x, lower ? ((int32_t[]){4, 3, 2, 3}) : ((int32_t[]){5, 3, 2, 4}), 16);
+        td__data_close(d);
+    }
     check_write_file(check_path("a.csv"), "t,y\nb a a,n\na b c,p\n", 19);
     maps[0] = (td__map_opts){.name = "tokenize", .size = 4, .size2 = 4};
     maps[1] = (td__map_opts){.name = "filter", .text = "y == p"};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/file_below.h"
 #include "support/check.h"
 
@@ -98,6 +99,25 @@ TEST(reads_plain_files_only)
     assert_int_equal(td__file_open_plain(path, O_WRONLY | O_APPEND, 0), -1);
 }
 
+/* What somebody else has written is not taken into memory whatever its size: 20 GB, sparse. */
+TEST(copies_no_more_than_wanted)
+{
+    char path[200];
+    td__file_map m;
+
+    path_of(path, "sub/file");
+    CHECK_OK(td__file_map_copy(&m, path, 4));
+    assert_int_equal(m.nbytes, 4);
+    td__file_map_close(&m);
+    CHECK_STATUS(td__file_map_copy(&m, path, 3), TD_EINVAL);
+    snprintf(path, sizeof path, "%s/upload", TOP);
+    write_file(path, "");
+    assert_int_equal(truncate(path, INT64_C(20) << 30), 0);
+    CHECK_STATUS(td__file_map_copy(&m, path, 256 << 20), TD_EINVAL);
+    assert_non_null(strstr(td_last_error(), "/upload"));
+    unlink(path);
+}
+
 TEST(places_files)
 {
     char from[200], path[200], text[8] = "";
@@ -123,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(reads_plain_files_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(copies_no_more_than_wanted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(places_files, set_up, tear_down)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

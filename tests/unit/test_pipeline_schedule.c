@@ -387,6 +387,68 @@ static void check_flow(const td__schedule_def *d, int stages, int each, int batc
     td__schedule_destroy(s);
 }
 
+/* What stages tell each other in each batch: params that others read, of which there are some with
+ * every kind of values here, and one sum of what all ranks say. The plan comes to its end, also
+ * where a value goes past a stage that is slower than others. */
+static void check_told(const td__schedule_def *d, int stages, int each, values kind, uint64_t seed)
+{
+    enum { BATCHES = 9 };
+    td__chunk_edge edges[4 * MOST_CHUNKS], handed[MOST_CHUNKS];
+    double cost[3 * MOST_CHUNKS];
+    int n = edges_of(stages, kind, edges), n_handed = 0;
+    td__plan *p;
+    uneven_costs(stages, seed, cost);
+    for (int c = 1; c < stages; c++) /* the first is read by all, the last by the one before it */
+        handed[n_handed++] = (td__chunk_edge){.from = 0, .to = c, .nbytes = 64};
+    if (stages > 1)
+        handed[n_handed++] = (td__chunk_edge){.from = stages - 1, .to = stages - 2, .nbytes = 32};
+    td__pipeline_opts o = opts_of(d, stages, 1, BATCHES * each, edges, n, cost);
+    o.at.batch = each;
+    o.mesh.size[TD_AXIS_DATA] = 2;
+    o.handed = handed;
+    o.n_handed = n_handed;
+    o.numbers = 40;
+    CHECK_OK(td__pipeline_plan(&o, &p, NULL));
+    td_status st = td__plan_check(p);
+    CHECK(!st, "%s, %d stages, %d micro-batches, values %d: %s", d->name, stages, each, (int)kind,
+          td_last_error());
+    for (int r = 0; r < stages; r++) {
+        int said = 0, hands = 0, batch = 0, from[2] = {0}; /* by lane of values that go forward */
+        for (int i = 0; i < p->roles[r].n; i++) {
+            const td__plan_op *op = &p->roles[r].ops[i];
+            bool up = op->lane == TD_LANE_SEND_UP || op->lane == TD_LANE_RECV_UP;
+            int of = (int)op->micro_batch / each;
+            said += op->kind == TD_PLAN_COLL && op->phase == TD__PLAN_NUMBERS;
+            if (up) {
+                CHECK(of >= from[op->lane == TD_LANE_SEND_UP], "%s: batch %d after a later one",
+                      d->name, of);
+                from[op->lane == TD_LANE_SEND_UP] = of;
+            }
+            if (op->phase != TD__PLAN_PARAMS)
+                continue;
+            hands++;
+            CHECK_EQ_INT(op->micro_batch % (unsigned)each, 0);
+            CHECK(of >= batch, "%s: params of batch %d after those of %d", d->name, of, batch);
+            batch = of;
+        }
+        CHECK_EQ_INT(said, stages > 1 ? BATCHES : 0);
+        CHECK_EQ_INT(hands,
+                     stages == 1 ? 0 : BATCHES * ((r == 0 ? stages - 1 : 1) + (r >= stages - 2)));
+    }
+    td__plan_destroy(p);
+}
+
+TEST(what_is_told_in_each_batch_is_planned)
+{
+    const td__schedule_def *d;
+    for (int i = 0; (d = td__schedule_at(i)); i++)
+        for (int stages = 1; d->delay && stages <= 5; stages++)
+            for (int each = 1; each <= 4; each++)
+                for (int kind = 0; kind < VALUES; kind++)
+                    for (uint64_t seed = 1; seed <= 2; seed++)
+                        check_told(d, stages, each, (values)kind, seed);
+}
+
 TEST(pipelines_that_flow_are_filled_once)
 {
     const td__schedule_def *d;
@@ -430,6 +492,7 @@ int main(void)
         cmocka_unit_test(updates_wait_for_the_norm),
         cmocka_unit_test(memory_is_that_of_the_papers),
         cmocka_unit_test(pipelines_that_flow_are_filled_once),
+        cmocka_unit_test(what_is_told_in_each_batch_is_planned),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,11 @@
 /* test_ps_map.c -- shards of a parameter server: whole params, every element once, shares as near
- * to equal as the params allow. */
+ * to equal as the params allow; and parts of the data (parts.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: one-thread */
+#include <string.h>
+
 #include "graph/params.h"
+#include "ps/parts.h"
 #include "ps/shard_map.h"
 #include "support/check.h"
 #include "tandem/tandem.h"
@@ -86,8 +89,29 @@ static void test_any(void **state)
     }
 }
 
+/* Steps of an epoch by the sizes of parts; numbers for others than the workers that are there are
+ * refused, and so are those that give nobody anything. */
+TEST(parts_are_as_large_as_weights_say)
+{
+    static const int64_t WEIGHTS[] = {1, 3, 0};
+    td__ps_part part[8];
+    int got[3] = {0};
+    CHECK_OK(td__ps_parts_fill(3, WEIGHTS, 3, 8, part));
+    for (int k = 0; k < 8; k++)
+        CHECK_EQ_INT(part[k].index, got[part[k].worker]++);
+    CHECK(got[0] == 2 && got[1] == 6, "%d, %d and %d steps", got[0], got[1], got[2]);
+    CHECK_OK(td__ps_parts_fill(4, NULL, 0, 8, part));
+    CHECK_EQ_INT(td__ps_parts_fill(4, WEIGHTS, 3, 8, part), TD_EINVAL);
+    CHECK_EQ_INT(td__ps_parts_fill(1, WEIGHTS + 2, 1, 8, part), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "add up to 0"), "%s", td_last_error());
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shares), cmocka_unit_test(test_any)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_any),
+        cmocka_unit_test(parts_are_as_large_as_weights_say),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,7 @@ typedef struct attendance {
     uint64_t sent;               /* bytes of it */
     bool told;                   /* that they cannot be sent */
     td__foreign_member *meeting; /* NULL: the program finds the others by itself */
+    pid_t guard;                 /* 0, -1: there is none */
 } attendance;
 
 static td_status open_store(attendance *t)
@@ -129,7 +130,7 @@ static td_status send_listed(attendance *t, const char *list)
     td__file_map m;
     td_status st = TD_OK;
 
-    TD_TRY(td__file_map_copy(&m, list));
+    TD_TRY(td__file_map_copy(&m, list, TD__ARTIFACT_LIST_BYTES));
     for (size_t at = 0;
          !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
         td__text url = {0};
@@ -196,8 +197,8 @@ static td_status hold_signals(sigset_t *before, int *signals)
     return *signals < 0 ? TD_FAIL(TD_EIO, "no descriptor for signals: %s", strerror(errno)) : TD_OK;
 }
 
-/* Whose MPI it is, a program says that is linked with one. */
-static td_status meet(attendance *t, const char *framework, const char *program)
+/* Whose MPI it is, a program says that is linked with one. A signal ends the waiting for others. */
+static td_status meet(attendance *t, const char *framework, const char *program, int signals)
 {
     const char *id = getenv("JOB_ID"), *attempt = getenv("TANDEM_ATTEMPT");
     char library[128], job[64];
@@ -213,7 +214,32 @@ static td_status meet(attendance *t, const char *framework, const char *program)
         framework = td__mpi_framework(library);
     }
     snprintf(job, sizeof job, "%.24s-%.24s", id ? id : "job", attempt ? attempt : "1");
-    return td__foreign_member_create(framework, job, td__agent_http(), &t->meeting);
+    return td__foreign_member_create(framework, job, td__agent_http(), signals, &t->meeting);
+}
+
+/* A process in the program's group, which kills the group when we are gone: SIGKILL leaves us no
+ * time to do so, and the death of its parent reaches the program's first process only. */
+static void guard(attendance *t, pid_t program)
+{
+    int ends[2];
+    char none;
+    sigset_t all;
+
+    if (pipe2(ends, O_CLOEXEC))
+        return;
+    t->guard = fork();
+    if (t->guard == 0) {
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, NULL);
+        if (setpgid(0, program) || dup2(ends[0], 0) < 0)
+            _exit(0);
+        close_range(1, ~0u, 0);
+        while (read(0, &none, 1) < 0 && errno == EINTR)
+            continue;
+        kill(0, SIGKILL);
+        _exit(0);
+    }
+    close(ends[0]); /* the other end stays open as long as we live */
 }
 
 static td_status begin(attendance *t, const char *const *argv, const sigset_t *before, pid_t *pid)
@@ -239,6 +265,10 @@ static td_status begin(attendance *t, const char *const *argv, const sigset_t *b
     }
     if (!st && *pid < 0)
         st = TD_FAIL(TD_EIO, "%s: it cannot be started: %s", argv[0], strerror(errno));
+    if (!st) {
+        setpgid(*pid, *pid); /* whoever comes first */
+        guard(t, *pid);
+    }
     if (keep >= 0)
         close(keep);
     td__free(env);
@@ -259,7 +289,8 @@ static int attend(attendance *t, pid_t pid, int signals)
         while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
             if (info.ssi_signo != SIGCHLD && !passed) {
                 passed = true;
-                kill(pid, (int)info.ssi_signo);
+                /* tandem train tells its own processes; others may be a shell's. */
+                kill(t->run ? pid : -pid, (int)info.ssi_signo);
             }
         int aborted = td__foreign_member_aborted(t->meeting);
         if (aborted >= 0) /* it waits to be killed */
@@ -298,7 +329,7 @@ static int run(const td__args *a)
     if (!st)
         st = hold_signals(&before, &signals);
     if (!st && framework)
-        st = meet(&t, framework, argv[0]);
+        st = meet(&t, framework, argv[0], signals);
     if (!st)
         st = begin(&t, argv, &before, &pid);
     if (st) {
@@ -307,6 +338,10 @@ static int run(const td__args *a)
         return td__failure(a, st);
     }
     rc = attend(&t, pid, signals);
+    if (t.guard > 0) {
+        kill(t.guard, SIGKILL);
+        waitpid(t.guard, NULL, 0);
+    }
     td__foreign_member_destroy(t.meeting, rc == 0);
     bring_metrics(&t);
     if (rc == 0 && t.remote && send_artifacts(&t)) { /* a success without its results is none */

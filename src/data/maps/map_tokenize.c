@@ -2,6 +2,7 @@
  *
  *     byte   the bytes themselves
  *     char   the bytes that occur in train, numbered from 2 in rising order; 1: any other
+ *     lower  the same of texts in small letters (of ASCII)
  *     word   the words of train by frequency (words.h), size2 of them; 1: any other
  *
  * size is the length; by default that of the text, and for words 32. */
@@ -20,7 +21,7 @@ enum { DEFAULT_WORDS = 32, MAX_SIZE = 1 << 24 };
 typedef struct state {
     int64_t length;   /* of a text in bytes */
     td__words *words; /* NULL for byte and char */
-    int32_t ids[256]; /* byte and char */
+    int32_t ids[256]; /* not of words */
     bool seen[256];
 } state;
 
@@ -55,8 +56,8 @@ static td_status prepare(td__map *m, state **out)
 {
     bool word = is_unit(m, "word");
 
-    if (!word && !is_unit(m, "byte") && !is_unit(m, "char"))
-        return TD_FAIL(TD_EINVAL, "tokenize: unit is '%s', expected byte, char or word",
+    if (!word && !is_unit(m, "byte") && !is_unit(m, "char") && !is_unit(m, "lower"))
+        return TD_FAIL(TD_EINVAL, "tokenize: unit is '%s', expected byte, char, lower or word",
                        m->opts.text);
     if (m->in.dtype != TD_U8 || m->in.shape.ndim != 1)
         return TD_FAIL(TD_EINVAL, "tokenize: field %s is not a text", m->in.name);
@@ -80,11 +81,17 @@ static td_status prepare(td__map *m, state **out)
 static void describe(td__map *m)
 {
     state *s = m->state;
-    bool byte = is_unit(m, "byte");
+    bool byte = is_unit(m, "byte"), lower = is_unit(m, "lower");
     int32_t next = TD__WORD_FIRST;
 
+    for (int c = 'A'; lower && c <= 'Z'; c++) {
+        s->seen[c + 'a' - 'A'] |= s->seen[c];
+        s->seen[c] = false;
+    }
     for (int c = 0; c < 256; c++)
         s->ids[c] = byte ? c : s->seen[c] ? next++ : TD__WORD_UNKNOWN;
+    for (int c = 'A'; lower && c <= 'Z'; c++)
+        s->ids[c] = s->ids[c + 'a' - 'A'];
     m->out.dtype = TD_I32;
     m->out.shape = TD_SHAPE(m->opts.size);
     m->out.classes = byte ? 256 : s->words ? td__words_count(s->words) : next;

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/foreign/member.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "net/socket.h"
 #include "net/store.h"
 
-enum { CONNECT_MS = 120000, ENDED_MS = 20000, ASK_MS = 10000, TRY_MS = 5000 };
+enum { CONNECT_MS = 120000, ENDED_MS = 20000, ASK_MS = 10000, TRY_MS = 1000 };
 
 static const char ENDED[] = "foreign/member-ended/"; /* of each rank */
 
@@ -83,8 +84,15 @@ static td_status serve(td__foreign_member *m, const char *store)
     return td__store_server_create(&m->spec.secret, &(td__store_opts){.listen = at}, &m->server);
 }
 
+static bool is_readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, 0) > 0;
+}
+
 /* Rank 0 may come later than the others. */
-static td_status await_store(const td__foreign_member *m, const char *store)
+static td_status await_store(const td__foreign_member *m, const char *store, int stop_fd)
 {
     td__deadline until = td__deadline_in_ms(CONNECT_MS);
     td__store *s = NULL;
@@ -92,6 +100,8 @@ static td_status await_store(const td__foreign_member *m, const char *store)
 
     do {
         td__deadline once = td__deadline_in_ms(TRY_MS);
+        if (is_readable(stop_fd))
+            return TD_FAIL(TD_EABORTED, "stopped while rank 0 was waited for at %s", store);
         st = td__store_connect(store, &m->spec.secret, &(td__store_opts){0},
                                once < until ? once : until, &s);
     } while ((st == TD_EPEER || st == TD_ETIMEDOUT) && !td__deadline_passed(until));
@@ -100,7 +110,8 @@ static td_status await_store(const td__foreign_member *m, const char *store)
 }
 
 td_status td__foreign_member_create(const char *framework, const char *job,
-                                    const td__foreign_http *http, td__foreign_member **out)
+                                    const td__foreign_http *http, int stop_fd,
+                                    td__foreign_member **out)
 {
     const char *store = td__env_get(TD_ENV_STORE), *secret = td__env_get(TD_ENV_SECRET);
     td_status st;
@@ -119,7 +130,7 @@ td_status td__foreign_member_create(const char *framework, const char *job,
     TD_TRY_OR(st, fail, td__secret_parse(secret, &m->spec.secret));
     TD_TRY_OR(st, fail, make_hosts(m, strcmp(framework, "horovod") != 0));
     TD_TRY_OR(st, fail, serve(m, store));
-    TD_TRY_OR(st, fail, await_store(m, store));
+    TD_TRY_OR(st, fail, await_store(m, store, stop_fd));
     m->plan = (td__rank_plan){.hosts = &m->spec.hosts,
                               .host = m->spec.index,
                               .store = store,

@@ -13,9 +13,10 @@
 typedef struct td__foreign_member td__foreign_member;
 
 /* framework: a name of foreign.def; job: the same for all ranks of this attempt, and for no other
- * one. Waits until rank 0 serves the store. */
+ * one. Waits until rank 0 serves the store; TD_EABORTED when `stop_fd` (-1: none) becomes readable
+ * meanwhile. */
 TD_NODISCARD td_status td__foreign_member_create(const char *framework, const char *job,
-                                                 const td__foreign_http *http,
+                                                 const td__foreign_http *http, int stop_fd,
                                                  td__foreign_member **out);
 /* Appends the variables of the rank; *fd: a descriptor that it is to inherit, the caller's; -1. */
 TD_NODISCARD td_status td__foreign_member_env(td__foreign_member *m, td__texts *env, int *fd);

@@ -11,7 +11,7 @@
 #include "service/data/csv.h"
 #include "service/data/labels.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, MOST_BYTES = 512 << 20 };
 
 static const char *path_of(char buf[PATH_BYTES], const char *dir, const char *name)
 {
@@ -100,7 +100,7 @@ td_status td__intent_commit(const char *upload, const char *to, td__intent_count
     td_status st;
 
     *out = (td__intent_counts){0};
-    TD_TRY(td__file_map_copy(&in, upload));
+    TD_TRY(td__file_map_copy(&in, upload, MOST_BYTES));
     td__csv_init(&csv, in.data, in.nbytes);
     TD_TRY_OR(st, end, td__labels_init(&labels));
     TD_TRY_OR(st, end, td__file_out_open(&f, path_of(path, to, "examples.csv")));
@@ -135,7 +135,7 @@ static td_status read_file(const char *dir, const char *name, td__file_map *in, 
 {
     char path[PATH_BYTES];
 
-    TD_TRY(td__file_map_copy(in, path_of(path, dir, name)));
+    TD_TRY(td__file_map_copy(in, path_of(path, dir, name), MOST_BYTES));
     td__csv_init(csv, in->data, in->nbytes);
     return TD_OK;
 }

@@ -24,7 +24,10 @@ typedef MetadataStore__EpochInfo epoch_t;
 
 #define CURSOR_KIND "cursor"
 #define CURSOR_KEY "runs"
-enum { CURSOR_STEP = 1024 }; /* events of other jobs of which one moves the cursor */
+enum {
+    CURSOR_STEP = 1024,      /* events of other jobs of which one moves the cursor */
+    MOST_METRICS = 256 << 20 /* bytes: the job writes them */
+};
 
 static bool is_shipped(const td__job_spec *s)
 {
@@ -148,7 +151,10 @@ static td_status read_metrics(end_work *e)
     td_status st = TD_OK;
 
     snprintf(path, sizeof path, "%s/run/metrics.jsonl", e->job);
-    if (td__file_map_copy(&in, path))
+    st = td__file_map_copy(&in, path, MOST_METRICS);
+    if (st == TD_EINVAL) /* a run without its epochs rather than none */
+        TD_LOG(WARN, SERVICE, "%s", td_last_error());
+    if (st)
         return TD_OK; /* it ended before its first step */
     for (const char *at = (const char *)in.data, *end = at + in.nbytes, *stop; at < end && !st;
          at = stop + 1) {
@@ -174,7 +180,7 @@ static td_status copy_model(end_work *e)
     int files;
 
     snprintf(from, sizeof from, "%s/run/checkpoints/best", e->job);
-    TD_TRY(td__file_map_copy(&in, from));
+    TD_TRY(td__file_map_copy(&in, from, sizeof best));
     n = in.nbytes < sizeof best - 1 ? in.nbytes : sizeof best - 1;
     memcpy(best, in.data, n);
     td__file_map_close(&in);

@@ -15,7 +15,7 @@
 #include "service/data/data_impl.h"
 #include "service/track/command.h"
 
-enum { PREDICT_MS = 60000 };
+enum { PREDICT_MS = 60000, MOST_BYTES = 64 << 20 };
 
 typedef struct predict_work {
     td__data_work base;
@@ -34,7 +34,7 @@ static td_status look_up(predict_work *p, const char *number)
     p->label = td__arena_strdup(p->base.arena, number);
     snprintf(path, sizeof path, "%s/labels.csv", p->model);
     if (access(path, R_OK) == 0) {
-        TD_TRY(td__file_map_copy(&in, path));
+        TD_TRY(td__file_map_copy(&in, path, MOST_BYTES));
         td__csv_init(&csv, in.data, in.nbytes);
         while (td__csv_next(&csv))
             if (!strcmp(td__csv_field(&csv, 0), number))
@@ -51,7 +51,7 @@ static td_status read_prediction(predict_work *p, const char *path)
     json_t *j;
     td_status st;
 
-    TD_TRY(td__file_map_copy(&in, path));
+    TD_TRY(td__file_map_copy(&in, path, MOST_BYTES));
     j = json_loadb((const char *)in.data, in.nbytes, JSON_DISABLE_EOF_CHECK, NULL);
     td__file_map_close(&in);
     st = json_string_value(json_object_get(j, "prediction"))

@@ -140,6 +140,7 @@ void td__grpc_api_destroy(td__grpc_api *a)
 {
     if (!a)
         return;
+    atomic_store(&a->stopping, true);
     td__work_threads_destroy(a->workers); /* answers what it has */
     td__grpc_destroy(a->server);
     td__health_destroy(a->health);

@@ -4,6 +4,8 @@
 #ifndef TD_SERVICE_GRPC_API_IMPL_H
 #define TD_SERVICE_GRPC_API_IMPL_H
 
+#include <stdatomic.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "rpc/guard.h"
@@ -22,6 +24,7 @@ struct td__grpc_api {
     char (*addresses)[TD_ADDRESS_BYTES];
     int n_addresses;
     td__work_threads *workers; /* for uploads; NULL: none was needed yet */
+    atomic_bool stopping;      /* they are to come to an end */
     td__grpc_counters counters;
 };
 

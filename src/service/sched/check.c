@@ -46,6 +46,13 @@ static const char *check_job(const job *j)
     return NULL;
 }
 
+/* The last pass has left a job that could have been launched. */
+static bool left_behind(const td__sched *s, const job *j)
+{
+    return j->place == PLACE_ELIGIBLE && !s->changed && !j->owner->cut &&
+           (!s->o.max_launching || s->launching < s->o.max_launching) && td__sched_may_launch(s, j);
+}
+
 const char *td__sched_check(const td__sched *s)
 {
     td__resources used = {0}, all = {0}, by_user = {0};
@@ -55,6 +62,8 @@ const char *td__sched_check(const td__sched *s)
     for (size_t i = 0; i < s->n_job_buckets; i++)
         for (const job *j = s->jobs[i]; j; j = j->hash_next) {
             wrong = wrong ? wrong : check_job(j);
+            if (left_behind(s, j))
+                wrong = "a job waits though there is room for it";
             n++;
             queued += j->j.state == TD_JOB_QUEUED;
             launching += j->j.state == TD_JOB_LAUNCHING;
@@ -72,6 +81,8 @@ const char *td__sched_check(const td__sched *s)
             wrong = "a user has more than their quota";
         if ((u->queue.root != NULL) != td__order_has(&u->in_users))
             wrong = "the list of users disagrees with a user's queue";
+        if (u->n_aside)
+            wrong = "kinds of jobs were not returned to the queue of a user";
     }
     if (n != s->n_jobs)
         return "jobs were miscounted";

@@ -4,12 +4,10 @@
 
 #include "service/sched/sched_impl.h"
 
-/* How many jobs that cannot start are looked at in one pass. Those behind them are not reached,
- * which costs some backfill and keeps a pass short with 100,000 queued jobs. */
-enum {
-    DEPTH = 64,
-    DEPTH_HELD = 1024 /* of those that only wait until fewer are pending: looking is cheap */
-};
+/* How many kinds of jobs of one user that cannot start are looked at in one pass. What else the
+ * user has waits, which costs them some backfill and keeps a pass short; others do not wait for
+ * it. */
+enum { MOST_KINDS = 64 };
 
 static void subtract(td__resources *r, td__resources need)
 {
@@ -103,76 +101,68 @@ static bool preempt(td__sched *s, const job *j)
     return true;
 }
 
-typedef struct pass {
-    td__sched *s;
-    int64_t now;
-    const job *reserved; /* NULL: none */
-    int64_t start;       /* of the reserved job at the latest */
-} pass;
-
 /* Another system's queue has enough of ours. */
 static bool is_held_back(const td__sched *s, const job *j)
 {
     return j->j.queues && s->o.max_pending && s->elsewhere >= s->o.max_pending;
 }
 
-static bool may_launch(const pass *p, const job *j)
+/* Whatever is launched in a pass, what may not be launched now may not be later in it; and its
+ * kind decides alone. */
+bool td__sched_may_launch(const td__sched *s, const job *j)
 {
-    const td__sched *s = p->s;
-
-    if (!td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
+    if (is_held_back(s, j) || !td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
         !td__sched_within(j->owner->used, j->j.need, j->owner->most))
         return false;
-    if (!p->reserved || leaves_room_for(s, td__sched_takes(j), p->reserved))
+    if (!s->reserved || leaves_room_for(s, td__sched_takes(j), s->reserved))
         return true;
-    return j->j.time_limit_ms && p->start != INT64_MAX && p->now + j->j.time_limit_ms <= p->start;
+    return j->j.time_limit_ms && s->reserved_ms != INT64_MAX &&
+           s->pass_ms + j->j.time_limit_ms <= s->reserved_ms;
 }
 
-/* j cannot start now. Is it reserved for? Only for lack of room: a quota is its user's own. */
-static void consider_reserving(pass *p, const job *j)
+/* j, the first of its kind, cannot start now. Is it reserved for, because it or another of them has
+ * waited so long? Only for lack of room: a quota is its user's own. */
+static void consider_reserving(td__sched *s, const job *j)
 {
-    const td__sched *s = p->s;
-    int64_t waited = p->now - j->eligible_ms;
+    int64_t waited = s->pass_ms - td__sched_kind_since(j->kind);
 
-    if (p->reserved || td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
+    if (s->reserved || is_held_back(s, j) ||
+        td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
         !td__sched_within(j->owner->used, j->j.need, j->owner->most))
         return;
-    bool room = s->o.preempt_ms >= 0 && waited >= s->o.preempt_ms && preempt(p->s, j);
+    bool room = s->o.preempt_ms >= 0 && waited >= s->o.preempt_ms && preempt(s, j);
     if (!room && waited < s->o.starve_ms)
         return;
-    p->reserved = j;
-    p->start = start_of(p->s, j);
+    s->reserved = j;
+    s->reserved_ms = start_of(s, j);
 }
 
 void td__sched_pass(td__sched *s, int64_t now)
 {
-    pass p = {.s = s, .now = now};
-    job *aside = NULL;
-    int n_aside = 0, n_held = 0;
+    kind *aside = NULL;
 
     if (!s->changed)
         return;
-    s->changed = false;
-    while (n_aside < DEPTH && n_held < DEPTH_HELD && s->users.root &&
-           (!s->o.max_launching || s->launching < s->o.max_launching)) {
+    s->reserved = NULL;
+    s->pass_ms = now;
+    while (s->users.root && (!s->o.max_launching || s->launching < s->o.max_launching)) {
         user *u = TD_ORDER_OF(td__order_first(&s->users), user, in_users);
-        job *j = TD_ORDER_OF(td__order_first(&u->queue), job, in_queue);
-        bool held = is_held_back(s, j);
-        if (!held && may_launch(&p, j)) {
+        kind *k = TD_ORDER_OF(td__order_first(&u->queue), kind, in_queue);
+        job *j = TD_ORDER_OF(td__order_first(&k->queue), job, in_queue);
+        if (td__sched_may_launch(s, j)) {
             td__sched_launch(s, j, now);
             continue;
         }
-        if (!held)
-            consider_reserving(&p, j);
-        td__sched_dequeue(s, j);
-        j->aside = aside;
-        aside = j;
-        n_aside += !held;
-        n_held += held;
+        consider_reserving(s, j);
+        u->cut = u->n_aside + 1 >= MOST_KINDS;
+        td__sched_set_aside(s, k);
+        k->aside = aside;
+        aside = k;
     }
-    for (job *j = aside, *next; j; j = next) {
-        next = j->aside;
-        j->aside = NULL;
-        td__sched_enqueue(s, j);
+    for (kind *k = aside, *next; k; k = next) {
+        next = k->aside;
+        k->aside = NULL;
+        td__sched_return(s, k);
     }
+    s->changed = false;
 }

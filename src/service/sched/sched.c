@@ -58,6 +58,7 @@ void td__sched_destroy(td__sched *s)
     for (size_t i = 0; i < s->n_job_buckets; i++)
         for (job *j = s->jobs[i], *next; j; j = next) {
             next = j->hash_next;
+            td__sched_kind_release(j->kind);
             td__free(j);
         }
     td__free(s->jobs);
@@ -211,6 +212,9 @@ static void unqueue(td__sched *s, job *j)
         td__order_remove(&s->queued, &j->in_all);
         j->owner->queued--;
     }
+    if (s->reserved == j)
+        s->reserved = NULL;
+    s->changed = true; /* others may have waited behind it */
     j->place = PLACE_NONE;
 }
 
@@ -237,6 +241,7 @@ static void finish(td__sched *s, job *j, td__job_state state, td__sched_why why)
         at = &(*at)->hash_next;
     *at = j->hash_next;
     s->n_jobs--;
+    td__sched_kind_release(j->kind);
     td__free(j);
 }
 
@@ -282,6 +287,11 @@ td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *given)
     job *j = td__calloc(1, sizeof *j);
     if (!j)
         return TD_FAIL(TD_ENOMEM, "scheduler: out of memory for jobs");
+    td_status st = td__sched_kind_retain(owner, given, &j->kind);
+    if (st) {
+        td__free(j);
+        return st;
+    }
     j->j = *given;
     j->j.user = NULL;
     j->owner = owner;
@@ -358,10 +368,10 @@ void td__sched_started(td__sched *s, int64_t now, int32_t id, int attempt)
 
 static bool may_retry(const job *j, td__exit_class how)
 {
-    bool kind = how == TD_EXIT_CLASS_RETRYABLE || how == TD_EXIT_CLASS_LOST ||
+    bool such = how == TD_EXIT_CLASS_RETRYABLE || how == TD_EXIT_CLASS_LOST ||
                 j->stop == TD_WHY_LAUNCH_TIMEOUT || j->j.retry_permanent;
 
-    return kind && j->j.failures < j->j.retries;
+    return such && j->j.failures < j->j.retries;
 }
 
 static void retry(td__sched *s, job *j, int64_t now)

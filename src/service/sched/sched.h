@@ -13,7 +13,8 @@
  * Groups    A job's resources are those of all its members: it is launched as a whole or not.
  * Backfill  A job that does not fit is overtaken by later ones that do. Once it has waited for
  *           starve_ms it is reserved for: only jobs overtake it that end, by their time limits,
- *           before it could start anyway.
+ *           before it could start anyway. A pass looks at one job of each kind (kinds.c), so that
+ *           whoever has room is reached however many wait before them.
  * Preempt   A job that has waited for preempt_ms stops preemptible jobs of lower priority, as few
  *           as make room; they write a checkpoint and return to the queue.
  * Retry     By how the attempt ended (td__exit_class): at once after a preemption, after a back-off

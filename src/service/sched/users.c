@@ -10,7 +10,7 @@ enum { REBASE_HALF_LIVES = 200, DAY_S = 86400 };
 
 static const job *head(const user *u)
 {
-    return TD_ORDER_OF(td__order_first(&u->queue), job, in_queue);
+    return td__sched_kind_head(TD_ORDER_OF(td__order_first(&u->queue), kind, in_queue));
 }
 
 bool td__sched_users_before(const td__order_node *a, const td__order_node *b)
@@ -25,13 +25,6 @@ bool td__sched_users_before(const td__order_node *a, const td__order_node *b)
     if (x->past / x->weight != y->past / y->weight)
         return x->past / x->weight < y->past / y->weight;
     return i->j.id < k->j.id;
-}
-
-static bool queue_before(const td__order_node *a, const td__order_node *b)
-{
-    const job *x = TD_ORDER_OF(a, job, in_queue), *y = TD_ORDER_OF(b, job, in_queue);
-
-    return x->j.priority != y->j.priority ? x->j.priority > y->j.priority : x->j.id < y->j.id;
 }
 
 static size_t hash_name(const char *name)
@@ -92,7 +85,8 @@ td_status td__sched_user_get(td__sched *s, const char *name, user **out)
     u->most = s->default_most;
     u->most_queued = s->default_queued;
     u->weight = s->default_weight;
-    u->queue = (td__order){.before = queue_before};
+    u->queue = (td__order){.before = td__sched_kinds_before};
+    u->kinds = (td__order){.before = td__sched_kinds_by_key};
     user **bucket = &s->user_table[hash_name(name) % s->n_user_buckets];
     u->hash_next = *bucket;
     *bucket = u;
@@ -139,15 +133,32 @@ static void into_order(td__sched *s, user *u)
 void td__sched_enqueue(td__sched *s, job *j)
 {
     out_of_order(s, j->owner);
-    td__order_insert(&j->owner->queue, &j->in_queue);
+    td__sched_kind_add(j->kind, j);
     into_order(s, j->owner);
 }
 
 void td__sched_dequeue(td__sched *s, job *j)
 {
     out_of_order(s, j->owner);
-    td__order_remove(&j->owner->queue, &j->in_queue);
+    td__sched_kind_remove(j->kind, j);
     into_order(s, j->owner);
+}
+
+void td__sched_set_aside(td__sched *s, kind *k)
+{
+    out_of_order(s, k->owner);
+    td__order_remove(&k->owner->queue, &k->in_queue);
+    k->owner->n_aside++;
+    if (!k->owner->cut)
+        into_order(s, k->owner);
+}
+
+void td__sched_return(td__sched *s, kind *k)
+{
+    out_of_order(s, k->owner);
+    td__order_insert(&k->owner->queue, &k->in_queue);
+    k->owner->n_aside--;
+    into_order(s, k->owner);
 }
 
 static void add(td__resources *r, td__resources need, int sign)

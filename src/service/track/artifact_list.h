@@ -9,6 +9,8 @@
 
 #define TD__ARTIFACT_LIST "artifacts"
 
+enum { TD__ARTIFACT_LIST_BYTES = 256 << 20 }; /* more of a list is not read */
+
 typedef struct td__artifact_line {
     char sha256[TD_SHA256_HEX];
     int64_t nbytes;

@@ -43,7 +43,7 @@ td_status td__bundle_send(td__remote *r, const char *dir, const char *list, cons
     td__file_map m;
     td_status st = TD_OK;
 
-    TD_TRY(td__file_map_copy(&m, list));
+    TD_TRY(td__file_map_copy(&m, list, TD__ARTIFACT_LIST_BYTES));
     for (size_t at = 0; !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);)
         st = stop && stop(arg) ? TD_FAIL(TD_EABORTED, "stopped before all files were sent")
                                : send_one(r, dir, &line, url, until);

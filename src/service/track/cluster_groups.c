@@ -521,6 +521,10 @@ void td__cluster_ended(void *arg)
         break;
     case TD_CALL_SIGNAL: on_signalled(g, call); break;
     case TD_CALL_OUTPUT: on_output(g, call); break;
+    case TD_CALL_METRICS:
+        if (!g->over)
+            td__cluster_metrics_look(g);
+        break;
     case TD_CALL_TIDY: on_tidy(g, call); break;
     case TD_CALL_FORGET: break;
     }

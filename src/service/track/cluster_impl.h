@@ -18,7 +18,8 @@ typedef enum td__call_kind {
     TD_CALL_START,
     TD_CALL_LOOK,
     TD_CALL_SIGNAL,
-    TD_CALL_OUTPUT, /* fetch a member's output into its file */
+    TD_CALL_OUTPUT,  /* fetch a member's output into its file */
+    TD_CALL_METRICS, /* bring what has come from where members write */
     TD_CALL_TIDY,
     TD_CALL_FORGET,
 } td__call_kind;
@@ -86,8 +87,9 @@ struct td__cluster_group {
     bool unsaved;                 /* output of a member could not be fetched */
     td__publication *publication; /* of its results, which EXITED waits for; NULL: none */
     td__timer metrics;
-    uint64_t metrics_nbytes;  /* that were told */
-    uint64_t metrics_brought; /* from where members write, if it is not the job's directory */
+    uint64_t metrics_nbytes; /* that were told */
+    bool metrics_known;      /* the job's directory has the beginning of what members write
+                                elsewhere; of the group's calls, one after the other */
 };
 
 enum { TD__LANES = TD_CALL_FORGET + 1, TD__LANE_WORKERS = 16 };
@@ -166,6 +168,8 @@ void td__cluster_followers_stop(td__cluster *c, const td__cluster_group *g); /* 
 /* cluster_results.c, for ops->shared_dir. Tells of new metrics, again and again until it is over.
  */
 void td__cluster_metrics_look(td__cluster_group *g);
+/* Where members write elsewhere: what is new; on a worker. */
+void td__cluster_bring_metrics(td__cluster_group *g);
 /* The results of a group that has succeeded: true: EXITED follows when they are published. */
 bool td__cluster_publish(td__cluster_group *g);
 /* What ended members do not need goes, then the group is over. */

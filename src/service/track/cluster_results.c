@@ -4,8 +4,9 @@
  * other groups are looked at meanwhile.
  *
  * Where members write into another directory that the service sees too (slurm.dir), what programs
- * leave there is copied: metrics while they run, artifacts at the end. Job files do without: they
- * run under `tandem attend`, which brings it. */
+ * leave there is copied: metrics while they run, artifacts at the end. Job files that run under
+ * `tandem attend` do without. That directory may be of a network that hangs: threads of calls look
+ * into it, never the loop. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,49 +53,95 @@ static bool writes_elsewhere(const td__group *g, char dir[PATH])
 
 /* ---- metrics ---- */
 
-/* What has come since the last time; all of it at first, or where the file has been made anew. */
-static td_status copy_metrics(td__cluster_group *g, int fd, uint64_t nbytes, const char *to)
+/* Are the first nbytes of both the same? */
+static bool begin_alike(int a, int b, uint64_t nbytes)
+{
+    char x[PIECE], y[PIECE];
+
+    for (uint64_t at = 0; at < nbytes;) {
+        size_t n = nbytes - at < PIECE ? (size_t)(nbytes - at) : PIECE;
+        if (pread(a, x, n, (off_t)at) != (ssize_t)n || pread(b, y, n, (off_t)at) != (ssize_t)n ||
+            memcmp(x, y, n) != 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+/* What `from` has beyond the end of `to`, which is a copy of its beginning. */
+static td_status append(int from, int to, uint64_t at, uint64_t nbytes)
 {
     char piece[PIECE];
 
-    if (!g->metrics_brought || nbytes < g->metrics_brought) {
-        TD_TRY(td__file_copy_fd(fd, "metrics.jsonl", to, NULL));
-        g->metrics_brought = nbytes;
-        return TD_OK;
+    while (at < nbytes) {
+        uint64_t left = nbytes - at;
+        ssize_t n = pread(from, piece, left < PIECE ? (size_t)left : PIECE, (off_t)at);
+        ssize_t done = 0;
+        for (ssize_t k = 1; n > 0 && done < n && k > 0; done += k > 0 ? k : 0)
+            k = write(to, piece + done, (size_t)(n - done));
+        if (n <= 0 || done < n)
+            return n ? TD_FAIL(TD_EIO, "metrics.jsonl: %s", strerror(errno)) : TD_OK;
+        at += (uint64_t)n;
     }
-    int out = td__file_open_plain(to, O_WRONLY | O_APPEND, 0600);
-    ssize_t n = 1;
-    while (out >= 0 && n > 0 && g->metrics_brought < nbytes) {
-        n = pread(fd, piece, sizeof piece, (off_t)g->metrics_brought);
-        if (n > 0)
-            n = write(out, piece, (size_t)n);
-        g->metrics_brought += n > 0 ? (uint64_t)n : 0;
-    }
-    if (out >= 0)
-        close(out);
-    return out >= 0 && n > 0 ? TD_OK : TD_FAIL(TD_EIO, "%s: %s", to, strerror(errno));
+    return TD_OK;
 }
 
-static void bring_metrics(td__cluster_group *g)
+/* The copy is continued by its own size, so that nothing is in it twice. All of it is copied where
+ * the file has been made anew, also by another attempt: then the first look finds another
+ * beginning. */
+static td_status copy_metrics(td__cluster_group *g, int fd, const char *to)
 {
-    char there[PATH], to[PATH];
-    struct stat info;
+    struct stat from, has;
+    int out = td__file_open_plain(to, O_RDWR | O_APPEND, 0600);
+    td_status st = TD_OK;
 
-    if (!writes_elsewhere(&g->l->g, there))
+    if (fstat(fd, &from)) {
+        st = TD_FAIL(TD_EIO, "metrics.jsonl: %s", strerror(errno));
+    } else if (out < 0 || fstat(out, &has) || has.st_size > from.st_size ||
+               (!g->metrics_known && !begin_alike(fd, out, (uint64_t)has.st_size))) {
+        st = td__file_copy_fd(fd, "metrics.jsonl", to, NULL);
+    } else {
+        st = append(fd, out, (uint64_t)has.st_size, (uint64_t)from.st_size);
+    }
+    g->metrics_known = true;
+    if (out >= 0)
+        close(out);
+    return st;
+}
+
+void td__cluster_bring_metrics(td__cluster_group *g)
+{
+    const td__group *l = &g->l->g;
+    const char *name = l->spec->job_file[0] ? "run/metrics.jsonl" : "metrics.jsonl";
+    char there[PATH], to[PATH];
+
+    if (!g->c->ops->shared_dir || l->attended || !writes_elsewhere(l, there))
         return;
-    int fd = td__file_open_below(there, "metrics.jsonl", O_RDONLY, 0);
+    int fd = td__file_open_below(there, name, O_RDONLY, 0);
     if (fd < 0)
         return;
-    snprintf(to, sizeof to, "%.4200s/metrics.jsonl", g->l->g.dir);
-    if (!fstat(fd, &info) && (uint64_t)info.st_size != g->metrics_brought &&
-        copy_metrics(g, fd, (uint64_t)info.st_size, to))
-        TD_LOG(WARN, SERVICE, "%s: %s", g->l->g.token, td_last_error());
+    snprintf(to, sizeof to, "%.4200s/run", l->dir);
+    if (l->spec->job_file[0])
+        mkdir(to, 0700); /* what is missing shows when the file is copied into it */
+    snprintf(to, sizeof to, "%.4200s/%s", l->dir, name);
+    if (copy_metrics(g, fd, to))
+        TD_LOG(WARN, SERVICE, "%s: %s", l->token, td_last_error());
     close(fd);
 }
 
+/* Another directory is looked into by a thread; its end looks at what has come. */
 static void on_metrics_due(void *arg)
 {
-    td__cluster_metrics_look(arg);
+    td__cluster_group *g = arg;
+    char there[PATH];
+    td__call *call = !g->l->g.attended && writes_elsewhere(&g->l->g, there)
+                         ? td__cluster_call(g, TD_CALL_METRICS)
+                         : NULL;
+
+    if (call)
+        td__cluster_push(g, call);
+    else
+        td__cluster_metrics_look(g);
 }
 
 void td__cluster_metrics_look(td__cluster_group *g)
@@ -106,7 +153,6 @@ void td__cluster_metrics_look(td__cluster_group *g)
 
     if (!g->c->ops->shared_dir || g->c->closing)
         return;
-    bring_metrics(g);
     for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
         snprintf(path, sizeof path, "%.4200s/%s", g->l->g.dir, NAMES[i]);
         if (lstat(path, &info) == 0 && S_ISREG(info.st_mode))
@@ -154,7 +200,7 @@ static td_status bring_artifacts(const char *from, const char *list, const char 
     td_status st = TD_OK;
 
     snprintf(temporary, sizeof temporary, "%.4200s.brought", list);
-    TD_TRY(td__file_map_copy(&m, list));
+    TD_TRY(td__file_map_copy(&m, list, TD__ARTIFACT_LIST_BYTES));
     for (size_t at = 0;
          !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
         int fd = td__file_open_below(from, line.name, O_RDONLY, 0);
@@ -183,7 +229,7 @@ static td_status publish(td__publication *p)
 
     snprintf(list, sizeof list, "%.4100s.list-%.80s", g->dir, g->token);
     snprintf(name, sizeof name, "attempts/%s/" TD__ARTIFACT_LIST, g->token);
-    snprintf(run, sizeof run, "%.4200s/run", g->dir);
+    snprintf(run, sizeof run, "%.4200s/run", there);
     snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", there);
     unlink(list);
     td_status st = td__results_publish(&(td__results){.run = g->spec->job_file[0] ? run : NULL,
@@ -248,7 +294,7 @@ bool td__cluster_publish(td__cluster_group *g)
     char there[PATH];
 
     if (!c->ops->shared_dir || g->exit_status != 0 ||
-        (g->l->g.spec->job_file[0] && writes_elsewhere(&g->l->g, there)))
+        (g->l->g.attended && writes_elsewhere(&g->l->g, there)))
         return false;
     td__publication *p = td__calloc(1, sizeof *p);
     if (!p || td__launch_copy(&g->l->g, &p->l) ||

@@ -114,7 +114,10 @@ static void carry_out(td__call *call)
     case TD_CALL_OUTPUT:
         call->st = td__cluster_fetch(c, l, call->member, call->g->log_base[call->member], false,
                                      NULL, NULL);
+        if (call->member == 0 && call->why == TD_FETCH_LAST)
+            td__cluster_bring_metrics(call->g); /* what it has written at its end */
         break;
+    case TD_CALL_METRICS: td__cluster_bring_metrics(call->g); break;
     case TD_CALL_TIDY: call->st = c->ops->tidy(c->system, l); break;
     case TD_CALL_FORGET: call->st = c->ops->forget(c->system, call->token); break;
     }

@@ -15,7 +15,7 @@
 #include "service/track/json_io.h"
 #include "service/track/kubeconfig.h"
 
-enum { LIMIT_MS = 60000, EXEC_MS = 60000, FILE_S = 60, EARLY_S = 30 };
+enum { LIMIT_MS = 60000, EXEC_MS = 60000, FILE_S = 60, EARLY_S = 30, MOST_TOKEN = 1 << 20 };
 
 struct td__kube {
     td__kubeconfig *config;
@@ -63,7 +63,7 @@ static td_status read_token_file(td__kube *k)
 {
     td__file_map m;
 
-    TD_TRY(td__file_map_copy(&m, k->config->token_file));
+    TD_TRY(td__file_map_copy(&m, k->config->token_file, MOST_TOKEN));
     td__text_clear(&k->token);
     td__text_append(&k->token, (const char *)m.data, m.nbytes);
     td__file_map_close(&m);

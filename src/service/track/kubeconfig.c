@@ -13,6 +13,8 @@
 #include "job/tree.h"
 #include "service/track/json_io.h"
 
+enum { MOST_BYTES = 16 << 20 }; /* of a file */
+
 #define ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 static const char *scalar(const td__tree *map, const char *key)
@@ -205,7 +207,7 @@ static td_status load(const char *path, const char *context, td__kubeconfig **ou
 {
     td__file_map m;
 
-    TD_TRY(td__file_map_copy(&m, path));
+    TD_TRY(td__file_map_copy(&m, path, MOST_BYTES));
     td_status st = td__kubeconfig_parse((const char *)m.data, m.nbytes, path, context, out);
     td__file_map_close(&m);
     return st;
@@ -229,7 +231,8 @@ static td_status in_cluster(td__kubeconfig **out)
         td__arena_printf(k->arena, "https://%s%s%s:%s", six ? "[" : "", host, six ? "]" : "", port);
     k->tls.ca_file = ACCOUNT "ca.crt";
     k->token_file = ACCOUNT "token";
-    if (access(ACCOUNT "namespace", R_OK) == 0 && !td__file_map_copy(&m, ACCOUNT "namespace")) {
+    if (access(ACCOUNT "namespace", R_OK) == 0 &&
+        !td__file_map_copy(&m, ACCOUNT "namespace", MOST_BYTES)) {
         k->namespace_ = td__arena_printf(k->arena, "%.*s", (int)m.nbytes, (const char *)m.data);
         td__file_map_close(&m);
     }

@@ -51,6 +51,7 @@ td_status td__launch_copy(const td__group *g, td__launch **out)
                        .spec = l->spec,
                        .dir = td__arena_strdup(l->arena, g->dir),
                        .data = td__arena_strdup(l->arena, g->data ? g->data : ""),
+                       .attended = g->attended,
                        .env = copy_list(l->arena, g->env),
                        .command = copy_list(l->arena, g->command),
                        .image = td__arena_strdup(l->arena, g->image ? g->image : "")};

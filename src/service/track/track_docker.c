@@ -10,6 +10,7 @@
  * it the folder in which ranks of tandem meet; so is its data set, to be read only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <sys/stat.h>
@@ -305,6 +306,12 @@ done:
     return st;
 }
 
+static int by_member(const void *a, const void *b)
+{
+    return ((const td__container *)a)->member - ((const td__container *)b)->member;
+}
+
+/* Member 0 first: its name is known to others when it runs, and they ask for it. */
 static td_status start_created(docker *d, const char *token)
 {
     char path[TD_DOCKER_ID + 32];
@@ -313,6 +320,8 @@ static td_status start_created(docker *d, const char *token)
 
     TD_TRY(td__docker_list(d->http, token, &c, &n));
     td_status st = TD_OK;
+    if (n)
+        qsort(c, (size_t)n, sizeof *c, by_member);
     for (int i = 0; i < n && !st; i++)
         if (strcmp(c[i].state, "created") == 0) {
             snprintf(path, sizeof path, "/containers/%s/start", c[i].id);

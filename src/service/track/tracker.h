@@ -35,6 +35,7 @@ typedef struct td__group {
     const char *const *command; /* NULL-terminated argv; [0] NULL: the image's own */
     const char *image;          /* "": none */
     bool own_ranks;             /* the command starts the processes of all members itself */
+    bool attended;              /* it brings its metrics and artifacts to the service itself */
 } td__group;
 
 typedef enum td__track_signal {
