@@ -12,7 +12,7 @@ cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERRO
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
         bench bench-torch bench-comm bench-pipeline bench-ddp bench-elastic bench-data \
         bench-service bench-ps bench-sync bench-tensor demo install sanitize asan tsan fuzz \
-        gpu-bundle clean help
+        gpu-bundle test-gpu bench-gpu sanitize-gpu clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -131,6 +131,16 @@ gpu-bundle: ## build-gpu/: tests and benchmarks to run on a machine with a GPU (
 	@ninja -C $(BUILD)-bundle -j$(JOBS) tandem_cmd test_device test_block_cache \
 	    test_op_backends test_golden_train test_nccl bench_gpu
 	@tools/gpu-bundle $(BUILD)-bundle build-gpu
+
+# On this machine, if it has a GPU. ONLY=ranks: a part of it.
+test-gpu: gpu-bundle ## is this build right on the GPU of this machine? (docs/gpu.md)
+	@build-gpu/test-gpu $(if $(ONLY),--only $(ONLY))
+
+bench-gpu: gpu-bundle ## training steps on the GPU of this machine, beside PyTorch
+	@build-gpu/bench-gpu $(if $(ONLY),--only $(ONLY))
+
+sanitize-gpu: gpu-bundle ## the device and operator tests under compute-sanitizer
+	@build-gpu/sanitize-gpu $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove all build folders
 	@rm -rf $(BUILD) $(BUILD)-bundle build-gpu build-asan build-tsan build-fuzz

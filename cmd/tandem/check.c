@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "parallel/zero.h"
+#include "api/crew.h"
 #include "auto_mesh.h"
 #include "check_pipeline.h"
 #include "check_plan.h"
@@ -17,18 +18,6 @@
 #include "train/memory.h"
 
 enum { MOST_RANKS = 4096 };
-
-/* What one compute thread needs of the GPU, and what that has. */
-static void print_gpu(const td__session *s, size_t needed)
-{
-    const td__gpus *gpus = td__backend_traits(s->opts.backend).gpus;
-    td__gpu_info gpu;
-    char a[TD__HUMAN], b[TD__HUMAN];
-    if (gpus && !gpus->describe(0, &gpu))
-        printf("  of the GPU's memory: %s of %s (%s)%s\n", td__human_bytes((double)needed, a),
-               td__human_bytes((double)gpu.memory, b), gpu.name,
-               needed > gpu.memory ? ": too much; use a smaller batch or more micro-batches" : "");
-}
 
 static void print_memory(const td__session *s)
 {
@@ -50,7 +39,6 @@ static void print_memory(const td__session *s)
         if (rows[i].nbytes)
             printf("  %-18s %10s\n", rows[i].name, td__human_bytes((double)rows[i].nbytes, b));
     printf("  %-18s %10s\n", "without reuse", td__human_bytes((double)m.activations_unshared, b));
-    print_gpu(s, m.total + optimizer);
 }
 
 /* A line of the table: one stage of parallel.zero. */
@@ -104,6 +92,28 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
         TD_TRY(td__trainer_memory(s->trainer, &c, &m));
         print_case(&c, zero == job->zero, &m);
     }
+    return TD_OK;
+}
+
+/* What the ranks that share a GPU need of it: ranks take GPUs in turn. */
+static td_status print_gpu(const td__session *s, int ranks, bool elastic)
+{
+    const td__gpus *gpus = td__backend_traits(s->opts.backend).gpus;
+    td__memory_case c = case_of(s, ranks, elastic);
+    td__train_memory m;
+    td__gpu_info gpu;
+    char a[TD__HUMAN], b[TD__HUMAN], each[40] = "";
+    int n = 1;
+    if (!gpus || gpus->count(&n) || n < 1 || gpus->describe(0, &gpu))
+        return TD_OK;
+    TD_TRY(td__trainer_memory(s->trainer, &c, &m));
+    int share = (ranks + n - 1) / n;
+    size_t needed = (size_t)share * m.device;
+    if (share > 1)
+        snprintf(each, sizeof each, " by %d ranks", share);
+    printf("  of the GPU's memory%s: %s of %s (%s)%s\n", each, td__human_bytes((double)needed, a),
+           td__human_bytes((double)gpu.memory, b), gpu.name,
+           needed > gpu.memory ? ": too much; use a smaller batch or more micro-batches" : "");
     return TD_OK;
 }
 
@@ -233,6 +243,8 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     s->opts.blank = s->opts.untrained = true;
     if (!st)
         st = td__session_trainer(s);
+    if (!st && !td__args_has(a, "ranks")) /* one for each GPU of a process that drives several */
+        st = td__crew_size(s, &ranks);
     const td__rank_mesh *mesh = &s->opts.sync.mesh;
     bool arranged = mesh->size[TD_AXIS_TENSOR] > 1 || mesh->size[TD_AXIS_DATA] > 1;
     if (!st && arranged && td__args_has(a, "ranks"))
@@ -265,6 +277,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
         pipeline = best.mesh.size[TD_AXIS_PIPELINE] > 1;
     }
     TD_TRY(print_ranks(s, ranks, td__args_has(a, "elastic")));
+    TD_TRY(print_gpu(s, ranks, td__args_has(a, "elastic")));
     if (pipeline)
         TD_TRY(print_pipeline(s, ranks, a));
     else if (td__args_has(a, "plan"))

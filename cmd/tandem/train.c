@@ -473,6 +473,7 @@ static int run_as(const td__args *a, td_comm *comm, int start)
                                   .run_dir = td__args_value(a, "run-dir"),
                                   .profile = td__args_has(a, "profile"),
                                   .uploads = TD_UPLOADS,
+                                  .late = true,
                                   .hooks = {.user = t,
                                             .ready = catch_signals,
                                             .spreading = spreading,

@@ -43,7 +43,8 @@ TD_API const char *td_reduce_name(td_reduce_op op); /* "sum"; "?" for an unknown
 /* Zero-initialise, then set what you need: zero always means "default". */
 typedef struct td_comm_opts {
     const char *engine;    /* "native", "mpi"; NULL: mpi inside mpirun, else native. "nccl": as
-                              native; what GPUs of ranks exchange goes through NCCL */
+                              native; gradients of ranks with a GPU each go through NCCL, or
+                              training fails, which gives the reason */
     const char *transport; /* "shm", "tcp"; NULL picks by reach */
     const char *algo;    /* for all calls that do not name one; NULL: the cheapest order-safe one */
     const char *name;    /* for texts; "world" */

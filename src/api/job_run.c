@@ -398,7 +398,7 @@ static td_status prepare_elastic(td__job_run *r)
         r->lead.first_weights = first_weights;
     s->opts.lead = &r->lead;
     s->opts.test = true;
-    return td__session_trainer(s);
+    return td__job_run_late(r) ? TD_OK : td__session_trainer(s);
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
@@ -565,6 +565,10 @@ td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
 
     if (m && m->fixed && td__job_run_leads(r) && !r->o.no_dir)
         m->ops->run_dir(m, r->dir);
+    if (!r->session.trainer)
+        TD_TRY(td__job_run_seat(r, stop));
+    if (!r->session.trainer) /* asked to leave before it had a place */
+        return TD_OK;
     return td__trainer_run(r->session.trainer, stop, &r->result);
 }
 

@@ -41,6 +41,7 @@ typedef struct td__job_run_opts {
     bool no_dir;            /* nothing is written at all */
     bool reopen;            /* resume: make a trainer of a finished run too, at its end */
     bool profile;
+    bool late;    /* on GPUs elastic ranks have no trainer before td__job_run_train */
     bool uploads; /* the watcher carries out checkpoint.upload */
     td__job_run_hooks hooks;
 } td__job_run_opts;
@@ -95,6 +96,10 @@ TD_NODISCARD td_status td__job_run_offer(td__job_run *r);
 /* After a failure of prepare or open, or instead of a run: take away what was made, if nothing else
  * is in it. */
 void td__job_run_take_back(td__job_run *r);
+/* Of elastic ranks (job_run_seat.c): is the trainer made only when this process has a place? Then:
+ * wait for it, and make it; without one and TD_OK it was asked to leave before. */
+bool td__job_run_late(const td__job_run *r);
+TD_NODISCARD td_status td__job_run_seat(td__job_run *r, const atomic_int *stop);
 /* The steps; r->result. *stop: as of td__trainer_run. */
 TD_NODISCARD td_status td__job_run_train(td__job_run *r, const atomic_int *stop);
 /* After the last step: test part, profile, report. What could not be written is in

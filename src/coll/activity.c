@@ -92,6 +92,15 @@ void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n)
     open_slot(s);
 }
 
+void td__comm_waiting_all(td_comm *c, const td__mesh *m)
+{
+    int n = 0;
+    for (int r = 0; r < m->size; r++)
+        if (r != m->rank)
+            c->xfers[n++] = (td__xfer){.peer = r};
+    td__comm_waiting(c, m, c->xfers, n);
+}
+
 void td__comm_looked(td_comm *c)
 {
     td__comm_slot *s = current(c);

@@ -111,6 +111,27 @@ td_status td__comm_run(td_comm *c, td__coll_call *call)
     return st;
 }
 
+td_status td__comm_carried(td_comm *c, td__coll_call call, const char *by, td__comm_carry *carry,
+                           void *user)
+{
+    td__comm_drain(c);
+    TD_TRY(td__poison_check(&c->poison));
+    td_status st = td__point(c->points, TD_POINT_COMM, td__coll_name(call.kind));
+    if (st)
+        return td__comm_failed(c, st);
+    call.sequence = ++c->sequence;
+    call.deadline = td__deadline_in_ms(c->timeout_ms);
+    td__comm_enter(c, &call, by, digest(&call, by), td__clock_coarse_ns());
+    if (c->ctx.mesh)
+        td__comm_waiting_all(c, c->ctx.mesh);
+    td__comm_compare_told(c);
+    st = carry(user, call.deadline);
+    if (st)
+        st = td__comm_failed(c, st);
+    td__comm_leave(c, td__clock_coarse_ns());
+    return st;
+}
+
 static td_status check(const td_comm *c, const td__coll_call *call)
 {
     const char *name = td__coll_name(call->kind);

@@ -56,7 +56,9 @@ static void free_memory(td_comm *c)
 static td_status set_options(td_comm *c, const td_comm_opts *o)
 {
     const char *algo = o->algo ? o->algo : td__env_get(TD_ENV_ALGO);
+    const char *engine = o->engine ? o->engine : td__env_get(TD_ENV_ENGINE);
 
+    snprintf(c->engine, sizeof c->engine, "%s", engine ? engine : "");
     snprintf(c->name, sizeof c->name, "%s", o->name ? o->name : "world");
     c->timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS;
     c->stall_ms = o->stall_ms ? o->stall_ms : STALL_MS;
@@ -110,6 +112,7 @@ td_status td__comm_assemble(const td__comm_parts *parts, const td_comm_opts *opt
         return TD_FAIL(TD_ENOMEM, "a communicator of %d ranks", parts->size);
     c->rank = parts->rank;
     c->size = parts->size;
+    c->tls = parts->tls;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -259,13 +262,8 @@ void *const *td__comm_shared(const td_comm *c, const void *p)
 static td_status share(td_comm *c, td__mesh *m, size_t nbytes, td__deadline until, void **base,
                        uint64_t *id)
 {
-    int n = 0;
-
     td__comm_reenter(c, td__clock_coarse_ns());
-    for (int r = 0; r < m->size; r++)
-        if (r != m->rank)
-            c->xfers[n++] = (td__xfer){.peer = r};
-    td__comm_waiting(c, m, c->xfers, n);
+    td__comm_waiting_all(c, m);
     td_status st = m->ops->share(m, nbytes, until, base, id);
     td__comm_leave(c, td__clock_coarse_ns());
     return st;
@@ -357,6 +355,16 @@ void td__comm_await(td_comm *c, bool begins)
 bool td__comm_unanswered(td_comm *c)
 {
     return atomic_load(&c->unanswered);
+}
+
+const char *td__comm_engine(const td_comm *c)
+{
+    return c->engine;
+}
+
+bool td__comm_tls(const td_comm *c)
+{
+    return c->tls;
 }
 
 bool td__comm_names_algo(const td_comm *c)

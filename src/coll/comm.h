@@ -49,6 +49,8 @@ bool td__comm_now(const td_comm *c, char *out, size_t max);
 /* The host of every rank, (size); NULL: there is one host. */
 const int *td__comm_host_of(const td_comm *c);
 uint32_t td__comm_timeout_ms(const td_comm *c); /* of one call */
+const char *td__comm_engine(const td_comm *c);  /* asked for: "nccl"; "": none */
+bool td__comm_tls(const td_comm *c);            /* must what leaves a host be encrypted? */
 /* Was an algorithm named for it, rather than chosen by cost? */
 bool td__comm_names_algo(const td_comm *c);
 /* Can all its ranks map memory of td_comm_alloc? */

@@ -59,6 +59,7 @@ typedef struct td__comm_parts {
     const int *host_of;             /* (size), copied; NULL: one host */
     double gamma; /* seconds per byte reduced; 0: measured, which is collective over mesh */
     const char *transport; /* NULL: the name of mesh */
+    bool tls;              /* what leaves a host is encrypted */
     td__comm_hooks hooks;
 } td__comm_parts;
 
@@ -150,6 +151,8 @@ struct td_comm {
     td__coll_ctx ctx;
     td__comm_hooks hooks;
     char name[48], transport[16];
+    char engine[8]; /* asked for; "" */
+    bool tls, nccl; /* nccl: it was asked whether its ranks can have NCCL (nccl/nccl.h) */
     char algo[256]; /* of calls that name none: "ring" or "allreduce=ring,broadcast=chain"; "" */
     uint32_t timeout_ms, stall_ms;
     int *host_of;            /* (size) or NULL */
@@ -193,6 +196,8 @@ void td__comm_leave(td_comm *c, uint64_t now_ns);
 void td__comm_reenter(td_comm *c, uint64_t now_ns);
 /* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
+/* This rank waits for all others that m joins, one of which it cannot name. */
+void td__comm_waiting_all(td_comm *c, const td__mesh *m);
 /* It looked for what they send, waited for TD_COMM_LOOK_MS (or the stall time, if that is less),
  * and nothing came. Called after each look. */
 void td__comm_looked(td_comm *c);
@@ -213,6 +218,14 @@ td_status td__comm_submit(td_comm *c, td__coll_call *call, td_work **work);
 /* Wait until all work submitted before is done. */
 void td__comm_drain(td_comm *c);
 void td__queue_destroy(td__queue *q); /* joins the worker; NULL is allowed */
+
+/* A collective call of which this rank's part is `carry` instead of an algorithm: numbered, seen by
+ * the watchdog, compared with the other ranks' and ended as all calls are. kind, count and dtype
+ * are set, and op; by: who carries it out. When `carry` fails, the first cause may be elsewhere,
+ * and is what this returns: `carry` has told nobody. While it waits it calls td__comm_looked. */
+typedef td_status td__comm_carry(void *user, td__deadline until);
+TD_NODISCARD td_status td__comm_carried(td_comm *c, td__coll_call call, const char *by,
+                                        td__comm_carry *carry, void *user);
 
 /* Tell all other ranks which call this one is in; a rank in another one answers with poison. */
 void td__comm_ask(td_comm *c);

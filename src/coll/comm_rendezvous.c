@@ -194,7 +194,7 @@ static td_status parse_member(const td__world_link *l, int r, const char *text, 
     if (strcmp(options, l->options) != 0)
         return TD_FAIL(TD_EINVAL,
                        "rank %d has %s, but rank %d has %s: give all ranks the same "
-                       "(parallel.transport, parallel.algo)",
+                       "(parallel.transport, parallel.algo, TANDEM_ENGINE)",
                        l->w.rank, l->options, r, options);
     return TD_OK;
 }

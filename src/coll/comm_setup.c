@@ -159,6 +159,7 @@ static td_status make_parts(td__world_link *l, const member_link *of, const int 
         m->ranks[i] = of ? of->ranks[ranks[i]] : i;
     *out = (td__comm_parts){.rank = me,
                             .size = n,
+                            .tls = l->w.tls,
                             .hooks = {.user = m,
                                       .tell = tell,
                                       .settle = settle,
@@ -269,9 +270,10 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     char streams[32] = "";
     if (o->streams)
         snprintf(streams, sizeof streams, ", %d streams", o->streams);
-    snprintf(l->options, sizeof l->options, "transport %s, algorithm %.160s%s%s",
+    bool nccl = o->engine && !strcmp(o->engine, "nccl");
+    snprintf(l->options, sizeof l->options, "transport %s, algorithm %.160s%s%s%s",
              o->transport ? o->transport : "auto", algo ? algo : "auto", streams,
-             o->checksum ? ", checksums" : "");
+             o->checksum ? ", checksums" : "", nccl ? ", engine nccl" : "");
     l->began_ns = td__clock_ns();
     l->has_faults = o->faults != NULL;
     if (o->faults)

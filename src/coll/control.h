@@ -58,9 +58,11 @@ static_assert(sizeof(td__ctl_left) == 264 && offsetof(td__ctl_left, why) == 12, 
 typedef struct td__ctl_generation {
     uint64_t number;
     int32_t rank, size;
+    int32_t seat; /* its number among the members on its host: which of several GPUs it takes */
+    uint32_t pad;
     char store[64];
     char why[256];
 } td__ctl_generation;
-static_assert(sizeof(td__ctl_generation) == 336 && offsetof(td__ctl_generation, why) == 80, "wire");
+static_assert(sizeof(td__ctl_generation) == 344 && offsetof(td__ctl_generation, why) == 88, "wire");
 
 #endif

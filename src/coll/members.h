@@ -52,6 +52,10 @@ typedef struct td__members_ops {
     /* Is the generation to end at the next step border? The same answer need not come on all
      * ranks at once: the caller agrees on it with the others (the step's small allreduce). */
     bool (*wanted)(td__members *m);
+    /* (optional) Before the first next(): wait until this process has a rank in a generation, which
+     * next() then gives. *seat: its number among such processes of this host, which no other has
+     * while it runs. Failures are those of next(). */
+    TD_NODISCARD td_status (*await_seat)(td__members *m, td__deadline until, int *seat);
     /* (optional) Will this process be without a place once the generation that is to end has ended,
      * as far as is known? It gives what it holds to the others before. Any thread, never blocks. */
     bool (*going)(td__members *m);

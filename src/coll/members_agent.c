@@ -257,6 +257,16 @@ static td_status wait_for_news(agent_members *m, td__deadline until)
     return m->over ? TD_FAIL(TD_EABORTED, "%s", m->why_over) : TD_OK;
 }
 
+static td_status await_seat(td__members *base, td__deadline until, int *seat)
+{
+    agent_members *m = (agent_members *)base;
+    pthread_mutex_lock(&m->lock);
+    td_status st = wait_for_news(m, until);
+    *seat = m->newest.seat;
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
 static td_status next(td__members *base, td__deadline until, td__generation *g, td_comm **comm)
 {
     agent_members *m = (agent_members *)base;
@@ -430,6 +440,7 @@ static void destroy(td__members *base)
 }
 
 static const td__members_ops OPS = {.next = next,
+                                    .await_seat = await_seat,
                                     .wanted = wanted,
                                     .going = going,
                                     .await_wanted = await_wanted,

@@ -26,7 +26,7 @@ static int members(const int32_t (*all)[2], int size, int color, int *ranks)
 static td_status make_group(td_comm *parent, int color, const td_comm_opts *given, const int *ranks,
                             int n, td_comm **out)
 {
-    td__comm_parts parts = {.rank = 0, .size = n};
+    td__comm_parts parts = {.rank = 0, .size = n, .tls = parent->tls};
     char key[96], name[sizeof parent->name];
     td__deadline until = td__deadline_in_ms(parent->timeout_ms);
 
@@ -38,6 +38,7 @@ static td_status make_group(td_comm *parent, int color, const td_comm_opts *give
              color);
     td_comm_opts opts = {
         .name = name,
+        .engine = parent->engine[0] ? parent->engine : NULL,
         .algo = parent->algo[0] ? parent->algo : NULL,
         .timeout_ms = given && given->timeout_ms ? given->timeout_ms : parent->timeout_ms,
         .stall_ms = given && given->stall_ms ? given->stall_ms : parent->stall_ms,

@@ -19,6 +19,7 @@ typedef struct td__worker {
     bool ended; /* its end can be waited for */
     uint32_t proc;
     int slot; /* names its output on this host: of its rank, or the lowest that was free */
+    int seat; /* 1 + its number among this host's members of a generation; 0: was in none yet */
     td__child child;
     td__lines out, err;
     td__link link; /* fd -1: has not come yet; of a fixed rank, which need not come: is not here */

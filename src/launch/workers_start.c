@@ -14,8 +14,9 @@ extern char **environ;
 
 typedef td__worker worker;
 
-/* An elastic process has no rank of its own (nor may it inherit one): it asks its agent. Its number
- * among those of this host, which its successor gets, says which of several GPUs it takes. */
+/* An elastic process has no rank of its own (nor may it inherit one): it asks its agent. Its
+ * number among those of this host says which of several GPUs it takes where it does not wait for a
+ * seat (coll/members.h). */
 static void add_env(const td__workers *w, const worker *k, td__texts *t)
 {
     const td__agent_spec *s = w->s;

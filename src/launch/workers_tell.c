@@ -41,7 +41,8 @@ static void tell_generation(td__worker *k, const td__ms_content *c, int rank, ui
 {
     if (k->out_of < k->told && !k->late_ns) /* it has yet to notice that that one is over */
         k->late_ns = now;
-    td__ctl_generation g = {.number = c->generation, .rank = rank, .size = (int32_t)c->n_members};
+    td__ctl_generation g = {
+        .number = c->generation, .rank = rank, .size = (int32_t)c->n_members, .seat = k->seat - 1};
     memcpy(g.store, c->store, sizeof g.store);
     memcpy(g.why, c->why, sizeof g.why);
     td__link_send(&k->link, TD_CTL_GENERATION, &g, sizeof g);
@@ -66,11 +67,31 @@ static void tell_wanted(td__worker *k, const td__ms_content *c, int rank)
     k->told_goes = goes;
 }
 
+/* Members that have none take the lowest that no member has: that of a process that was lost goes
+ * to who comes for it. A process that waits beside a full world has none. */
+static void give_seats(td__workers *w, const td__ms_content *c)
+{
+    for (int i = 0; i < w->max; i++) {
+        td__worker *k = &w->all[i];
+        bool taken = true;
+        if (!k->used || k->done || k->seat || proc_rank(c, k->proc) < 0)
+            continue;
+        for (int seat = 1; taken; seat += taken) {
+            taken = false;
+            for (int j = 0; j < w->max; j++)
+                taken |= w->all[j].used && !w->all[j].done && w->all[j].seat == seat &&
+                         proc_rank(c, w->all[j].proc) >= 0;
+            k->seat = taken ? 0 : seat;
+        }
+    }
+}
+
 void td__workers_apply(td__workers *w, const td__ms_state *s)
 {
     const td__ms_content *c = &s->content;
     w->now = *c;
     w->target = c->target[w->s->index];
+    give_seats(w, c);
     for (int i = 0; i < w->max; i++) {
         td__worker *k = &w->all[i];
         int rank = k->used && !k->done ? proc_rank(c, k->proc) : -1;

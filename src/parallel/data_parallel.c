@@ -22,8 +22,10 @@ struct td__dp {
     float *mine;               /* (sets, slots, stride) registered, or of the peers */
     float **slots_of;          /* (size) by rank */
     td__peers *peers;          /* on a GPU that all share; NULL: slots are the host's, or: */
-    td__nccl *nccl;            /* a GPU's own, which this fills */
-    td_mem gpu;                /* then those of all ranks */
+    td__nccl *nccl;            /* a GPU's own, of which slices go to the others */
+    td_mem gpu;                /* then one set of its slots, and: */
+    float *inbox;              /* (size, slots, slice) of all ranks' slots, this rank's slice */
+    float *whole;              /* (stride) the sum of all */
     td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
 
     /* The tree's additions with addresses in set 0. */
@@ -36,16 +38,21 @@ struct td__dp {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Slots of all ranks on this one's GPU, which reaches no other. */
-static td_status open_nccl(td__dp *d, td_device *device, size_t nbytes)
+/* This rank's slots on its GPU, which reaches no other; of those of others only what it adds up. */
+static td_status open_nccl(td__dp *d, td_device *device)
 {
-    size_t all;
+    size_t slots = (size_t)d->tree.slots * d->stride, floats, nbytes;
     TD_TRY(td__nccl_open(d->comm, device, "gradients", &d->nccl));
     if (!d->nccl)
         return TD_OK;
-    if (!td__size_mul(nbytes, (size_t)d->size, &all))
+    if (!td__size_mul(slots, 2, &floats) || !td__size_add(floats, d->stride, &floats) ||
+        !td__size_mul(floats, sizeof(float), &nbytes))
         return TD_FAIL(TD_ENOMEM, "no memory for gradients of %d ranks", d->size);
-    return td__mem_alloc(device, TD_MEM_OWN, all, &d->gpu);
+    TD_TRY(td__mem_alloc(device, TD_MEM_OWN, nbytes, &d->gpu));
+    d->mine = d->gpu.at;
+    d->inbox = d->mine + slots;
+    d->whole = d->inbox + slots;
+    return TD_OK;
 }
 
 /* Slots of all ranks, as this rank sees them: on the GPU, if they share one. */
@@ -55,20 +62,20 @@ static td_status map_slots(td__dp *d, td_device *device, size_t nbytes)
     d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
     if (!d->slots_of)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
-    if (!td__device_host_reads(device) && !td__nccl_asked())
+    if (!td__device_host_reads(device) && !td__nccl_asked(d->comm))
         TD_TRY(td__peers_open(d->comm, device, nbytes, "gradients", &d->peers));
     if (!td__device_host_reads(device) && !d->peers)
-        TD_TRY(open_nccl(d, device, nbytes));
-    if (!d->peers && !d->nccl) {
+        TD_TRY(open_nccl(d, device));
+    if (d->nccl)
+        return TD_OK;
+    if (!d->peers) {
         TD_TRY(td_comm_alloc(d->comm, nbytes, &mine));
         d->mine = mine;
         base = td__comm_shared(d->comm, d->mine);
         TD_ASSERT(base, "%zu bytes are not shared", nbytes);
     }
     for (int r = 0; r < d->size; r++)
-        d->slots_of[r] = d->peers  ? td__peers_at(d->peers, r)
-                         : d->nccl ? (float *)((char *)d->gpu.at + (size_t)r * nbytes)
-                                   : base[r];
+        d->slots_of[r] = d->peers ? td__peers_at(d->peers, r) : base[r];
     d->mine = d->slots_of[d->rank];
     return TD_OK;
 }
@@ -138,8 +145,11 @@ void td__dp_destroy(td__dp *d)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
+/* Of a slot; with NCCL of this rank's slice of it. */
 static float *address(const td__dp *d, td__rank_slot s)
 {
+    if (d->nccl)
+        return d->inbox + ((size_t)s.rank * (size_t)d->tree.slots + (size_t)s.slot) * d->slice;
     return d->slots_of[s.rank] + (size_t)s.slot * d->stride;
 }
 
@@ -170,9 +180,10 @@ td_status td__dp_begin(td__dp *d, int batches, int64_t last_rows)
     return changed ? bind_ops(d) : TD_OK;
 }
 
+/* NCCL's calls are over when they return: nobody reads the last step's slots any more. */
 static size_t set_offset(const td__dp *d)
 {
-    return (size_t)(d->set * d->tree.slots) * d->stride;
+    return d->nccl ? 0 : (size_t)(d->set * d->tree.slots) * d->stride;
 }
 
 void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t count)
@@ -192,15 +203,13 @@ void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t
     td__cpu_fp_restore(mode);
 }
 
-/* Of each slot, the slices of others go to them, and theirs of this rank's come. */
+/* Of each slot, slices go to their owners, and those of this rank's come. */
 static td_status swap_slices(td__dp *d)
 {
-    size_t slice = d->slice * sizeof(float), all = d->gpu.nbytes / (size_t)d->size;
-    for (int i = 0; i < d->tree.slots; i++) {
-        size_t slot = set_offset(d) + (size_t)i * d->stride;
-        TD_TRY(td__nccl_swap(d->nccl, d->mine + slot, slice,
-                             d->slots_of[0] + slot + (size_t)d->rank * d->slice, all, slice));
-    }
+    size_t slice = d->slice * sizeof(float), slots = (size_t)d->tree.slots;
+    for (size_t i = 0; i < slots; i++)
+        TD_TRY(td__nccl_swap(d->nccl, d->mine + i * d->stride, slice, d->inbox + i * d->slice,
+                             slots * slice, slice));
     return TD_OK;
 }
 
@@ -245,16 +254,15 @@ size_t td__dp_slice(const td__dp *d)
 
 void td__dp_sum(td__dp *d, size_t begin, size_t count)
 {
-    td__grad_blend_ops(d->peers || d->nccl ? d->on : NULL, d->ops, d->tree.n_adds,
-                       set_offset(d) + (size_t)d->rank * d->slice + begin, count);
+    size_t before = d->nccl ? 0 : set_offset(d) + (size_t)d->rank * d->slice;
+    td__grad_blend_ops(d->peers || d->nccl ? d->on : NULL, d->ops, d->tree.n_adds, before + begin,
+                       count);
 }
 
 td_status td__dp_gather(td__dp *d, const float **grads)
 {
-    float *total = d->total + set_offset(d);
-    *grads = total;
-    return d->nccl ? td__nccl_all_gather(d->nccl, total + (size_t)d->rank * d->slice, total,
-                                         d->slice * sizeof(float))
+    *grads = d->nccl ? d->whole : d->total + set_offset(d);
+    return d->nccl ? td__nccl_all_gather(d->nccl, d->total, d->whole, d->slice * sizeof(float))
                    : td_barrier(d->comm, NULL);
 }
 

@@ -23,7 +23,8 @@
  *
  * Ranks that compute on one GPU have their slots in its memory (peers.h) and add them up there.
  * Where one of them cannot, NCCL brings the slices and the sums, if the ranks have it
- * (coll/nccl/nccl.h); else all use memory of the host.
+ * (coll/nccl/nccl.h): then a GPU has one set of its own rank's slots, of the others' the slices
+ * that it adds up, and the sum. Else all use memory of the host.
  *
  * Row-sparse gradients are gathered whole and merged in the same tree by every rank.
  *

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "coll/comm.h"
+#include "coll/nccl/nccl.h"
 #include "graph/backend_auto.h"
 #include "graph/params.h"
 #include "parallel/plan_follow.h"
@@ -369,6 +370,9 @@ static td_status set_up(td__sync *s)
     TD_TRY(td__step_engine_create(&o, &s->engine));
     if (s->ops->create)
         TD_TRY(s->ops->create(s));
+    if (s->x.comm)
+        TD_TRY(td__nccl_is_used(s->x.comm, s->ops->name,
+                                td__device_name(td__params_device(o.params))));
     return make_follower(s);
 }
 

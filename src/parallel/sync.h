@@ -190,6 +190,7 @@ typedef struct td__sync_sizes {
     size_t grads, params;     /* bytes of a gradient block; of all params */
     const td__ownership *map; /* of what may be sharded */
     bool momentum;            /* the job's optimizer has it */
+    bool own;                 /* without what is another rank's and mapped here too */
     /* Of rules whose ranks have parts of the model: it, and rows of the usual micro-batch. */
     const td__micro_batch_set *set;
     int64_t rows;

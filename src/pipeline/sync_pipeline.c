@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "coll/nccl/nccl.h"
 #include "graph/params.h"
 #include "graph/runner.h"
 #include "optim/optimizer.h"
@@ -143,6 +144,7 @@ static td_status make_inner(td__pipeline_rule *p)
     x.step.cuts = p->peers.cuts.n ? &p->peers.cuts : NULL;
     x.step.bounds = NULL;
     TD_TRY(td__sync_create(&x, &p->inner));
+    td__nccl_hear(p->base.x.comm, x.comm);
     td__step_engine_destroy(p->base.engine);
     p->base.engine = p->inner->engine;
     return TD_OK;

@@ -303,6 +303,10 @@ static td_status sum_up(estimate *e)
 #define X(id, name) out->total += out->id;
     TD__MEMORY_MAP(X)
 #undef X
+    td__sync_sizes there = sizes_for(e);
+    there.own = true;
+    out->device =
+        out->weights + out->grads + out->optimizer + out->activations + td__sync_exchange(&there);
     return e->c->elastic && e->c->ranks > 1 ? add_change(e, states) : TD_OK;
 }
 

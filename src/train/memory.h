@@ -39,6 +39,7 @@ typedef struct td__train_memory {
 #undef X
     size_t total;
     size_t changing; /* elastic: the total while the world changes; 0: it does not */
+    size_t device;   /* of total, if the backend's memory is a device's: what is there */
 } td__train_memory;
 
 typedef struct td__memory_case {

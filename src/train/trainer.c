@@ -79,7 +79,8 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
     TD_TRY(td__nondeterministic_resolve(o));
-    td__backend_for(o->backend, td__local_rank(o->comm), t->plan.backend, sizeof t->plan.backend);
+    int number = o->seat ? o->seat - 1 : td__local_rank(o->comm);
+    td__backend_for(o->backend, number, t->plan.backend, sizeof t->plan.backend);
     if (!o->micro_batches) {
         TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch,
                                         !td__backend_traits(o->backend).on_processor,

@@ -102,6 +102,7 @@ typedef struct td__train_opts {
      * not comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
      * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
     td__members *members;
+    int seat; /* 1 + that of await_seat: which of several GPUs it takes; 0: it did not wait */
     const td__train_lead *lead;
     td__members *agent; /* is told what this rank does; NULL: members, or nobody */
     td__faults *faults; /* NULL: none */

@@ -7,6 +7,7 @@
 
 #include "coll/nccl/library.h"
 #include "coll/nccl/nccl.h"
+#include "net/tls.h"
 #include "support/check.h"
 #include "support/ranks.h"
 
@@ -151,7 +152,7 @@ static void share_one(ranks_ctx *r)
     td_device *d = device("cuda");
     RANK_CHECK(r, d, "no GPU");
     td_status st = td__nccl_open(r->comm, d, "tests", &n);
-    if (!td__nccl_asked()) {
+    if (!td__nccl_asked(r->comm)) {
         RANK_CHECK(r, !st && !n, "%s", td_last_error());
     } else {
         RANK_CHECK(r, st == TD_ENOTSUP && strstr(td_last_error(), "ranks 0 and 1 share a GPU"),
@@ -172,7 +173,57 @@ TEST(ranks_that_share_a_gpu_are_refused)
     setenv("TANDEM_ENGINE", "nccl", 1);
     ranks_run(2, NULL, share_one, NULL);
     unsetenv("TANDEM_ENGINE");
+    ranks_run(2, &(ranks_opts){.comm = {.engine = "nccl"}}, share_one, NULL);
     td__device_release(d);
+}
+
+static void in_a_group(ranks_ctx *r)
+{
+    td_comm *group;
+    td__nccl *n;
+    td_device *d = device(r->rank ? "cuda:1" : "cuda:0");
+    RANK_CHECK(r, d, "no GPU");
+    RANK_OK(r, td_comm_split(r->comm, 0, r->rank, &group));
+    RANK_CHECK(r, td__nccl_asked(group), "a group has another engine than its world");
+    RANK_OK(r, td__nccl_open(group, d, "tests", &n));
+    RANK_CHECK(r, n, "two GPUs, but no NCCL");
+    td__nccl_close(n);
+    td_comm_destroy(group);
+    td__device_release(d);
+}
+
+TEST(the_engine_of_a_world_is_that_of_its_groups)
+{
+    if (!two_gpus())
+        skip();
+    ranks_run(2, &(ranks_opts){.transport = "tcp", .comm = {.engine = "nccl"}}, in_a_group, NULL);
+}
+
+/* What NCCL sends is not encrypted: a world with TLS, and a group of it, does without, whatever it
+ * asks for. */
+static void must_be_encrypted(ranks_ctx *r)
+{
+    td_comm *group;
+    td__nccl *n;
+    td_device *d = device(r->rank ? "cuda:1" : "cuda:0");
+    RANK_CHECK(r, d, "no GPU");
+    RANK_OK(r, td_comm_split(r->comm, 0, r->rank, &group));
+    td_comm *both[] = {r->comm, group};
+    for (int i = 0; i < 2; i++) {
+        RANK_STATUS(r, td__nccl_open(both[i], d, "tests", &n), TD_ENOTSUP);
+        RANK_CHECK(r, strstr(td_last_error(), "encrypted (--tls)"), "%s", td_last_error());
+    }
+    td_comm_destroy(group);
+    td__device_release(d);
+}
+
+TEST(a_world_with_tls_does_without)
+{
+    ranks_opts o = {.transport = "tcp", .tls_dir = check_tmpdir(), .comm = {.engine = "nccl"}};
+    if (!two_gpus())
+        skip();
+    CHECK_OK(td__tls_make(o.tls_dir));
+    ranks_run(2, &o, must_be_encrypted, NULL);
 }
 
 /* Rank 1 does not come: rank 0's call has an end, and rank 1 learns of it. */
@@ -187,10 +238,11 @@ static void one_is_late(ranks_ctx *r)
     td_mem m = filled(d, r->rank);
     if (r->rank == 0) {
         RANK_STATUS(r, td__nccl_all_gather(n, m.at, m.at, MANY * sizeof(float) / 2), TD_ETIMEDOUT);
-        RANK_CHECK(r, strstr(td_last_error(), "did not come in time"), "%s", td_last_error());
+        RANK_CHECK(r, strstr(td_last_error(), "rank 1 did not come in time"), "%s",
+                   td_last_error());
         RANK_STATUS(r, td__nccl_sum(n, m.at, MANY), TD_EABORTED);
     } else {
-        RANK_STATUS(r, td_recv(r->comm, &(char){0}, 1, TD_U8, 0, &patient), TD_EPEER);
+        RANK_STATUS(r, td_recv(r->comm, &(char){0}, 1, TD_U8, 0, &patient), TD_ETIMEDOUT);
     }
     td__nccl_close(n);
     td__mem_free(&m);
@@ -211,6 +263,8 @@ int main(void)
         cmocka_unit_test(one_rank_sends_to_itself),
         cmocka_unit_test(two_ranks_exchange_what_is_on_their_gpus),
         cmocka_unit_test(ranks_that_share_a_gpu_are_refused),
+        cmocka_unit_test(the_engine_of_a_world_is_that_of_its_groups),
+        cmocka_unit_test(a_world_with_tls_does_without),
         cmocka_unit_test(a_rank_that_does_not_come_is_not_waited_for_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

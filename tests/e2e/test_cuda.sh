@@ -29,6 +29,24 @@ has '^cuda  GPU 1: emulated GPU'
 [ "$(grep -c '^cuda  GPU' out)" = 2 ] || fail "CUDA_VISIBLE_DEVICES names 2 of 3 GPUs"
 run 0 "$tandem" check "$source/examples/tabular.yaml" --set train.backend=cuda
 has "of the GPU's memory: .* of 8.59 GB (emulated GPU)"
+# Of the GPU: gradients of micro-batches and of ranks too, times the ranks that share it.
+check() { run 0 "$tandem" check "$source/tests/dist/jobs/cnn.yaml" --set train.backend=cuda "$@"; }
+check
+alone=$(sed -n "s/.*of the GPU's memory: \([0-9.]*\) kB of.*/\1/p" out)
+check -n 2
+two=$(sed -n "s/.*of the GPU's memory by 2 ranks: \([0-9.]*\) kB of.*/\1/p" out)
+awk "BEGIN { exit !($two > 2 * $alone) }" || fail "two ranks need $two kB of a GPU, one $alone"
+EMULATED_MEMORY=$(awk "BEGIN { print int(1000 * ($alone + $two) / 2) }")
+export EMULATED_MEMORY
+check
+said 'too much' && fail "one rank has room enough"
+check -n 2
+has "of the GPU's memory by 2 ranks: .*: too much; use a smaller batch or more micro-batches"
+EMULATED_GPUS=2 check -n 2
+said 'too much' && fail "two ranks have a GPU each"
+EMULATED_GPUS=2 check --set parallel.strategy=mirrored
+has 'memory of a rank, of 2 on this host'
+unset EMULATED_MEMORY
 train() {
     local backend=$1
     shift

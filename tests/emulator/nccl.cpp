@@ -3,8 +3,9 @@
  *
  * Memory of emulated GPUs is the process's, and a stream has done what was put there. So a call is
  * carried out by a thread of the communicator's, and is in progress, as far as anyone asks, until
- * its bytes have arrived: where a rank does not come it stays so until it is aborted. Messages go
- * in pieces through a mailbox for each pair of ranks. */
+ * its bytes have arrived: where a rank does not come it stays so until it is aborted; where a rank
+ * has aborted, or its process has ended, it fails at once, before anybody else has noticed.
+ * Messages go in pieces through a mailbox for each pair of ranks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <algorithm>
 #include <atomic>
@@ -24,7 +25,7 @@
 namespace
 {
 
-enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, IN_PROGRESS = 7 };
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
 enum { MOST = 16, PIECE = 64 << 10 };
 
 struct mailbox {
@@ -33,8 +34,10 @@ struct mailbox {
     char bytes[PIECE];
 };
 struct shared {
-    std::atomic<uint32_t> met, left;
-    mailbox box[MOST][MOST]; /* by sender, receiver */
+    std::atomic<uint32_t> met;
+    std::atomic<int> pid[MOST];
+    std::atomic<bool> gone[MOST]; /* aborted */
+    mailbox box[MOST][MOST];      /* by sender, receiver */
 };
 struct unique_id {
     char name[128];
@@ -86,12 +89,37 @@ bool move_piece(communicator *c, message *m)
     return true;
 }
 
+/* No process, or one that has ended and is not yet waited for. */
+bool has_ended(int pid)
+{
+    char path[40], line[512], state = 'X';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (f && fgets(line, sizeof line, f))
+        if (const char *after = strrchr(line, ')'))
+            sscanf(after + 1, " %c", &state);
+    if (f)
+        fclose(f);
+    return state == 'Z' || state == 'X';
+}
+
+bool lost_one(const communicator *c)
+{
+    for (int r = 0; r < c->size; r++) {
+        int pid = c->all->pid[r];
+        if (r != c->rank && (c->all->gone[r] || (pid != getpid() && has_ended(pid))))
+            return true;
+    }
+    return false;
+}
+
 void carry_out(batch *b)
 {
+    enum { OFTEN = 1000 };
     communicator *c = b->of;
     size_t left = b->list.size();
-    while (left && !c->aborted) {
-        bool moved = false;
+    for (unsigned idle = 0; left && !c->aborted;) {
+        bool moved = false, lost = idle % OFTEN == OFTEN - 1 && lost_one(c);
         std::vector<bool> waits(2 * MOST); /* messages between two ranks keep their order */
         for (message &m : b->list) {
             size_t lane = (size_t)m.peer + (m.sends ? MOST : 0);
@@ -104,6 +132,11 @@ void carry_out(batch *b)
             else
                 waits[lane] = true;
         }
+        if (!moved && lost) { /* what it had sent before has been looked for since */
+            c->result = REMOTE_ERROR;
+            return;
+        }
+        idle = moved ? 0 : idle + 1;
         if (!moved)
             sched_yield();
     }
@@ -187,7 +220,9 @@ EXPORT int ncclGetVersion(int *v)
 }
 EXPORT const char *ncclGetErrorString(int r)
 {
-    return r == SYSTEM_ERROR ? "unhandled system error" : "invalid argument";
+    return r == SYSTEM_ERROR   ? "unhandled system error"
+           : r == REMOTE_ERROR ? "remote process exited or there was a network error"
+                               : "invalid argument";
 }
 EXPORT int ncclGetUniqueId(unique_id *id)
 {
@@ -220,6 +255,7 @@ EXPORT int ncclCommInitRankConfig(communicator **out, int size, unique_id id, in
     c->size = size;
     c->name = id.name;
     c->all = (shared *)p;
+    c->all->pid[rank] = (int)getpid();
     c->result = IN_PROGRESS;
     c->worker = std::thread([c] { meet(c); });
     return IN_PROGRESS;
@@ -234,6 +270,7 @@ EXPORT int ncclCommAbort(communicator *c)
     c->aborted = true;
     if (c->worker.joinable())
         c->worker.join();
+    c->all->gone[c->rank] = true;
     if (c->all->met < (uint32_t)c->size)
         shm_unlink(c->name.c_str());
     munmap(c->all, sizeof(shared));

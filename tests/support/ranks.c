@@ -112,7 +112,7 @@ static td_status make_comm(const plan *p, int rank, td_comm **out)
         w.tls = true;
         snprintf(w.tls_dir, sizeof w.tls_dir, "%s", p->o->tls_dir);
     }
-    o.engine = "native";
+    o.engine = o.engine ? o.engine : "native";
     if (p->n_hosts == 1)
         o.transport = p->transport;
     return td__comm_create(&w, &o, out);

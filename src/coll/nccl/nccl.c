@@ -14,17 +14,18 @@
 #include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/comm.h"
+#include "coll/comm_impl.h"
 #include "coll/nccl/library.h"
 
-enum { MEET_MS = 60000, LOOK_MS = 20 }; /* for all ranks to meet; between looks at failures */
+enum { MEET_MS = 60000, LOOK_MS = 20 }; /* at most, for all to meet; between looks at failures */
 
 struct td__nccl {
     const td__nccl_api *api;
     td_comm *comm;
     td_stream *stream;
     int rank, size;
-    void *nccl; /* NULL: aborted */
+    void *nccl;        /* NULL: aborted */
+    td__deadline look; /* when the watchdog is told next that this rank looked in vain */
 };
 
 /* ---- Calls and their end --------------------------------------------------------------------- */
@@ -59,35 +60,40 @@ static void give_up(td__nccl *n)
     n->nccl = NULL;
 }
 
-static td_status failed(td__nccl *n, td_status st, const char *what, const char *why)
+static td_status failed(const td__nccl *n, td_status st, const char *what, const char *why)
 {
-    char text[300];
+    char text[300]; /* why may be the last error's text */
     snprintf(text, sizeof text, "NCCL: rank %d: %s: %s", n->rank, what, why);
-    give_up(n);
     return TD_FAIL(st, "%s", text);
+}
+
+static td_status late(const td__nccl *n, const char *what)
+{
+    char why[80] = "another rank did not come in time";
+    if (n->size == 2)
+        snprintf(why, sizeof why, "rank %d did not come in time", 1 - n->rank);
+    return failed(n, TD_ETIMEDOUT, what, why);
 }
 
 /* Why this rank should wait no longer; TD_OK: it should. */
 static td_status look(td__nccl *n, const char *what, td__deadline until)
 {
     int result = TD_NCCL_SUCCESS, r = n->api->CommGetAsyncError(n->nccl, &result);
-    td_status st = td__comm_cause(n->comm);
-    if (st) {
-        char why[256];
-        snprintf(why, sizeof why, "%s", td_last_error());
-        return failed(n, st, what, why);
-    }
+    TD_TRY(td__comm_cause(n->comm));
     r = r ? r : result;
     if (r != TD_NCCL_SUCCESS && r != TD_NCCL_IN_PROGRESS)
         return failed(n, TD_EPEER, what, n->api->GetErrorString(r));
-    if (td__deadline_passed(until))
-        return failed(n, TD_ETIMEDOUT, what, "another rank did not come in time");
-    return TD_OK;
+    if (td__deadline_passed(n->look)) {
+        td__comm_looked(n->comm);
+        n->look = td__deadline_in_ms(LOOK_MS);
+    }
+    return td__deadline_passed(until) ? late(n, what) : TD_OK;
 }
 
 /* NCCL has put it into the stream. */
 static td_status settle(td__nccl *n, int result, const char *what, td__deadline until)
 {
+    n->look = td__deadline_in_ms(LOOK_MS);
     while (result == TD_NCCL_IN_PROGRESS) {
         sched_yield();
         TD_TRY(look(n, what, until));
@@ -105,28 +111,42 @@ static td_status finish(td__nccl *n, const char *what, td__deadline until)
     td__event_record(n->stream, &end);
     while ((st = td__event_sync(&end, td__deadline_in_ms(LOOK_MS))) == TD_ETIMEDOUT)
         TD_TRY(look(n, what, until));
-    if (!st)
-        return look(n, what, td__deadline_in_ms(LOOK_MS));
-    char why[256];
-    snprintf(why, sizeof why, "%s", td_last_error());
-    return failed(n, st, what, why);
+    return st ? failed(n, st, what, td_last_error()) : look(n, what, td__deadline_in_ms(LOOK_MS));
 }
 
-static td_status call(td__nccl *n, const char *what, request q)
+typedef struct under_way {
+    request *q;
+    const char *what;
+} under_way;
+
+static td_status carry(void *user, td__deadline until)
 {
-    td__deadline until = td__deadline_in_ms(td__comm_timeout_ms(n->comm));
+    const under_way *u = user;
+    td__nccl *n = u->q->n;
     int result = 0;
+    u->q->result = &result;
+    td__stream_launch(n->stream, submit, u->q, sizeof *u->q);
+    TD_TRY(settle(n, result, u->what, until));
+    return finish(n, u->what, until);
+}
+
+/* As a call of the comm: the watchdog sees it, and the first cause ends it on all ranks. NCCL is
+ * given up after that, since its other ranks notice, and do not know why. */
+static td_status call(td__nccl *n, td__coll kind, const char *what, request q)
+{
+    bool sums = kind == TD_COLL_ALLREDUCE;
+    td__coll_call as = {
+        .kind = kind, .count = q.count, .dtype = sums ? TD_F32 : TD_U8, .op = TD_REDUCE_SUM};
     if (!n->nccl)
         return TD_FAIL(TD_EABORTED, "NCCL: rank %d: %s after a failure", n->rank, what);
     q.n = n;
-    q.result = &result;
-    td__stream_launch(n->stream, submit, &q, sizeof q);
-    td_status st = settle(n, result, what, until);
+    td_status st = td__comm_carried(n->comm, as, "nccl", carry, &(under_way){&q, what});
     if (!st)
-        st = finish(n, what, until);
-    if (st) /* the others wait in NCCL, or will */
-        td_comm_abort(n->comm, td_last_error());
-    return st;
+        return TD_OK;
+    char why[400];
+    snprintf(why, sizeof why, "%s", td_last_error());
+    give_up(n);
+    return TD_FAIL(st, "%s", why);
 }
 _Static_assert(sizeof(request) <= TD__LAUNCH_ARGS, "a request is the argument of a launch");
 
@@ -164,7 +184,7 @@ static int sum(const request *q)
 td_status td__nccl_swap(td__nccl *n, const void *send, size_t send_step, void *recv,
                         size_t recv_step, size_t nbytes)
 {
-    return call(n, "all-to-all",
+    return call(n, TD_COLL_ALL_TO_ALL, "all-to-all",
                 (request){.make = swap,
                           .in = send,
                           .out = recv,
@@ -175,13 +195,14 @@ td_status td__nccl_swap(td__nccl *n, const void *send, size_t send_step, void *r
 
 td_status td__nccl_all_gather(td__nccl *n, const void *in, void *out, size_t nbytes)
 {
-    return call(n, "all-gather",
+    return call(n, TD_COLL_ALL_GATHER, "all-gather",
                 (request){.make = all_gather, .in = in, .out = out, .count = nbytes});
 }
 
 td_status td__nccl_sum(td__nccl *n, float *x, size_t count)
 {
-    return call(n, "all-reduce", (request){.make = sum, .out = x, .count = count});
+    return call(n, TD_COLL_ALLREDUCE, "all-reduce",
+                (request){.make = sum, .out = x, .count = count});
 }
 
 td_stream *td__nccl_stream(const td__nccl *n)
@@ -194,24 +215,42 @@ td_stream *td__nccl_stream(const td__nccl *n)
 /* What a rank tells the others: bytes, without holes. */
 typedef struct card {
     unsigned char processor[16], version[4];
-    unsigned char gpu, wish; /* wish: NEVER, MAY, MUST */
+    unsigned char gpu, wish, tls; /* wish: NEVER, MAY, MUST */
 } card;
 enum { NEVER, MAY, MUST };
-_Static_assert(sizeof(card) == 22, "no holes: it is sent");
+_Static_assert(sizeof(card) == 23, "no holes: it is sent");
 
-bool td__nccl_asked(void)
+bool td__nccl_asked(const td_comm *comm)
 {
-    const char *engine = td__env_get(TD_ENV_ENGINE);
-    return engine && strcmp(engine, "nccl") == 0;
+    return strcmp(td__comm_engine(comm), "nccl") == 0;
 }
 
-static void fill(card *c, td_device *device, const td__nccl_api **api)
+td_status td__nccl_is_used(const td_comm *comm, const char *who, const char *device)
+{
+    if (!td__nccl_asked(comm) || comm->nccl || comm->size == 1)
+        return TD_OK;
+    return TD_FAIL(TD_ENOTSUP,
+                   "the engine is nccl, but with sync rule %s on device %s nothing goes through "
+                   "NCCL, which carries gradients of data-parallel ranks with a GPU each: leave "
+                   "TANDEM_ENGINE out",
+                   who, device);
+}
+
+void td__nccl_hear(td_comm *comm, const td_comm *group)
+{
+    comm->nccl = comm->nccl || (group && group->nccl);
+}
+
+static void fill(card *c, const td_comm *comm, td_device *device, const td__nccl_api **api)
 {
     int version = 0;
-    *c = (card){.wish = td__nccl_asked() ? MUST : td__env_get(TD_ENV_ENGINE) ? NEVER : MAY};
+    *c = (card){.wish = td__nccl_asked(comm)     ? MUST
+                        : *td__comm_engine(comm) ? NEVER
+                                                 : MAY,
+                .tls = td__comm_tls(comm)};
     c->gpu =
         td__stream_native(td__device_stream(device)) && !td__device_processor(device, c->processor);
-    if (c->gpu && c->wish != NEVER && !td__nccl_load(api))
+    if (c->gpu && c->wish != NEVER && !c->tls && !td__nccl_load(api))
         version = (*api)->version;
     memcpy(c->version, &version, sizeof version);
 }
@@ -225,7 +264,9 @@ static void judge(const card *all, int n, char *why, size_t room)
         if (!all[r].gpu)
             snprintf(why, room, "rank %d has no GPU", r);
         else if (all[r].wish == NEVER)
-            snprintf(why, room, "rank %d has another engine in TANDEM_ENGINE", r);
+            snprintf(why, room, "rank %d has another engine", r);
+        else if (all[r].tls)
+            snprintf(why, room, "the job is encrypted (--tls), and what NCCL sends is not");
         else if (!memcmp(all[r].version, NONE, sizeof NONE))
             snprintf(why, room, "rank %d has no libnccl.so.2 that can be used", r);
         else if (memcmp(all[r].version, all[0].version, sizeof NONE) != 0)
@@ -256,7 +297,8 @@ static td_status meet(td__nccl *n, bool *good, char *why, size_t room)
     request q = {.n = n, .make = begin, .result = &result, .id = &id};
     if (!result)
         td__stream_launch(n->stream, submit, &q, sizeof q);
-    all = !settle(n, result, "meeting", td__deadline_in_ms(MEET_MS));
+    uint32_t ms = td__comm_timeout_ms(n->comm);
+    all = !settle(n, result, "meeting", td__deadline_in_ms(ms < MEET_MS ? ms : MEET_MS));
     snprintf(why, room, "%s", all ? "another rank could not begin" : td_last_error());
     TD_TRY(td_allreduce(n->comm, &all, &all, 1, TD_I32, TD_REDUCE_MIN, NULL));
     *good = all;
@@ -293,7 +335,8 @@ td_status td__nccl_open(td_comm *comm, td_device *device, const char *what, td__
     *out = NULL;
     if (!all)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", size);
-    fill(&own, device, &api);
+    comm->nccl = true;
+    fill(&own, comm, device, &api);
     td_status st = td_all_gather(comm, &own, all, sizeof own, TD_U8, NULL);
     judge(all, size, why, sizeof why);
     for (int r = 0; r < size; r++) {
@@ -306,8 +349,7 @@ td_status td__nccl_open(td_comm *comm, td_device *device, const char *what, td__
     if (st)
         return st;
     if (!*out && must)
-        return TD_FAIL(TD_ENOTSUP, "TANDEM_ENGINE is nccl, but NCCL is not for these ranks: %s",
-                       why);
+        return TD_FAIL(TD_ENOTSUP, "the engine is nccl, but NCCL is not for these ranks: %s", why);
     if (td_comm_rank(comm) == 0 && *out)
         TD_LOG(INFO, COLL, "%s of %d GPUs go through NCCL %d.%d.%d", what, size,
                api->version / 10000, api->version / 100 % 100, api->version % 100);

@@ -14,11 +14,16 @@
 
 typedef struct td__nccl td__nccl;
 
-/* Does TANDEM_ENGINE ask for NCCL where ranks have other ways, too? */
-bool td__nccl_asked(void);
+/* Does the engine of comm ask for NCCL where ranks have other ways, too? */
+bool td__nccl_asked(const td_comm *comm);
+/* For whoever has set up all that ranks exchange: where the engine is nccl, was td__nccl_open
+ * called for this comm, or did it hear of that for a group of it? A failure that names `who`. */
+TD_NODISCARD td_status td__nccl_is_used(const td_comm *comm, const char *who, const char *device);
+void td__nccl_hear(td_comm *comm, const td_comm *group); /* group may be NULL */
 /* Collective over comm, whatever device a rank has. *out is NULL where the ranks cannot: one has no
- * GPU or no NCCL, or another version of it, or two share a GPU, which NCCL refuses; a line says
- * which, and that `what` go through memory of the host. With TANDEM_ENGINE=nccl it is a failure. */
+ * GPU or no NCCL, or another version of it, or two share a GPU, which NCCL refuses, or the world
+ * has TLS, which NCCL has not; a line says which, and that `what` go through memory of the host.
+ * With engine nccl it is a failure. */
 TD_NODISCARD td_status td__nccl_open(td_comm *comm, td_device *device, const char *what,
                                      td__nccl **out);
 void td__nccl_close(td__nccl *n); /* NULL is allowed; local */

@@ -35,7 +35,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 static size_t exchange(const td__sync_sizes *z)
 {
     enum { SETS = 2 };
-    return (size_t)z->world.ranks * SETS * td__sync_slots(z) * z->grads;
+    return (size_t)(z->own ? 1 : z->world.ranks) * SETS * td__sync_slots(z) * z->grads;
 }
 
 static td_status create(td__sync *s)
