@@ -180,6 +180,11 @@ static td_status load_job(td__training *t)
     return TD_OK;
 }
 
+static td_status send_shards(void *user)
+{
+    return td__training_send_shards(user);
+}
+
 /* The run is over, or this process has no more part in it. */
 static int run_elastic(td__training *t)
 {
@@ -419,11 +424,8 @@ static int train(td__training *t)
         td__session_warn_renamed(r->session.job);
     if (!st)
         st = td__job_run_prepare(r);
-    if (r->session.members) {
-        if (!st)
-            st = td__training_send_shards(t);
+    if (r->session.members)
         return st ? td__failure(t->args, st) : run_elastic(t);
-    }
     bool ready = begins(t, st, &rc);
     if (ready)
         st = td__job_run_open(r);
@@ -479,6 +481,7 @@ static int run_as(const td__args *a, td_comm *comm, int start)
                                             .spreading = spreading,
                                             .watch = watch,
                                             .unwatch = unwatch,
+                                            .made = send_shards,
                                             .conclude = conclude}};
     if (!start && td__args_has(a, "faults-sweep"))
         rc =

@@ -569,6 +569,8 @@ td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
         TD_TRY(td__job_run_seat(r, stop));
     if (!r->session.trainer) /* asked to leave before it had a place */
         return TD_OK;
+    if (r->session.members && r->o.hooks.made)
+        TD_TRY(r->o.hooks.made(r->o.hooks.user));
     return td__trainer_run(r->session.trainer, stop, &r->result);
 }
 

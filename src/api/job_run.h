@@ -30,6 +30,8 @@ typedef struct td__job_run_hooks {
      * ranks may become and cease to be; the others follow only where their number is fixed. */
     td__observer *(*watch)(void *user, bool leads);
     void (*unwatch)(void *user); /* elastic: no longer rank 0 */
+    /* Elastic: the trainer is there, the run is not begun. */
+    td_status (*made)(void *user);
     /* Elastic, on rank 0: the training is over, its files and words are due. */
     void (*conclude)(void *user);
 } td__job_run_hooks;

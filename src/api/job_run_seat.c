@@ -24,8 +24,10 @@ td_status td__job_run_seat(td__job_run *r, const atomic_int *stop)
         m->ops->heartbeat(m, &(td__heartbeat){.phase = TD_PHASE_COMM, .what = "a generation"});
         td_status st = m->ops->await_seat(m, td__deadline_in_ms(AGAIN_MS), &seat);
         s->opts.seat = 1 + seat;
-        if (!st)
+        if (!st) {
+            m->ops->heartbeat(m, &(td__heartbeat){.phase = TD_PHASE_DISK, .what = "a GPU opened"});
             return td__session_trainer(s);
+        }
         if (st == TD_EABORTED && leaves)
             r->result.end = TD_TRAIN_INTERRUPTED;
         if (st != TD_ETIMEDOUT)

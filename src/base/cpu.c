@@ -125,9 +125,12 @@ static void find_more(void)
     regs r7 = cpuid(7, 0), r71 = cpuid(7, 1);
     uint32_t leaf = cpuid(4, 0).a & 31 ? 4 : 0x8000001d; /* Intel's, AMD's */
 
-    int n = snprintf(more, sizeof more, "vectors %02x%02x%x%x, caches", bits_at(r7.b, B, sizeof B),
+    int n = snprintf(more, sizeof more, "vectors %02x%02x%x%x", bits_at(r7.b, B, sizeof B),
                      bits_at(r7.c, C, sizeof C), bits_at(r7.d, D, sizeof D),
                      bits_at(r71.a, A, sizeof A));
+    if (r7.d >> 15 & 1) /* cores of two kinds: caches would be of the one that was asked */
+        return;
+    n += snprintf(more + n, sizeof more - (size_t)n, ", caches");
     for (uint32_t i = 0; i < 8 && n < (int)sizeof more; i++) {
         regs r = cpuid(leaf, i);
         if (!(r.a & 31)) /* none after the last */

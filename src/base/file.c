@@ -42,7 +42,7 @@ static td_status copy_file(td__file_map *m, int fd, size_t nbytes, const char *p
         n = read(fd, p + got, nbytes - got);
         got += n > 0 ? (size_t)n : 0;
     }
-    *m = (td__file_map){.data = p, .nbytes = got, .mapped = nbytes};
+    *m = (td__file_map){.data = p, .nbytes = got, .mapped = nbytes, .copied = true};
     if (n >= 0)
         return TD_OK;
     td_status st = TD_FAIL(TD_EIO, "%s: cannot read: %s", path, strerror(errno));
@@ -96,7 +96,7 @@ void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), from = td__align_up(begin, page);
     size_t to = (begin + nbytes) & ~(page - 1);
-    if (from < to && m->mapped > SMALL) /* a copy would be lost */
+    if (from < to && !m->copied) /* a copy would be lost */
         madvise((void *)(uintptr_t)(m->data + from), to - from, MADV_DONTNEED); /* a wish */
 }
 

@@ -3,6 +3,8 @@
 #ifndef TD_BASE_FILE_H
 #define TD_BASE_FILE_H
 
+#include <stdbool.h>
+
 #include "base/sha256.h"
 #include "tandem/status.h"
 
@@ -14,6 +16,7 @@ typedef struct td__file_map {
     const uint8_t *data; /* not NULL, also for an empty file */
     size_t nbytes;
     size_t mapped; /* of memory; 0: none */
+    bool copied;   /* into memory of ours, which is not the file's */
 } td__file_map;
 
 TD_NODISCARD td_status td__file_map_open(td__file_map *m, const char *path);

@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/log.h"
 
 enum { BACKLOG = 1024, RETRY_MS = 10, RESOLVE_MS = 100, ATTEMPT_MS = 3000 };
 
@@ -84,13 +85,16 @@ static td_status resolve(const char *address, int flags, struct addrinfo **out)
  * ours: what does not resolve yet is asked for again. */
 static td_status resolve_by(const char *address, td__deadline until, struct addrinfo **out)
 {
-    for (;;) {
+    for (bool told = false;;) {
         int rc;
         td_status st = look_up(address, 0, out, &rc);
         if (!st || (rc != EAI_NONAME && rc != EAI_NODATA && rc != EAI_AGAIN))
             return st;
         if (td__deadline_passed(until))
             return TD_FAIL(TD_ETIMEDOUT, "cannot reach %s: %s", address, gai_strerror(rc));
+        if (!told)
+            TD_LOG(INFO, NET, "%s: %s: it is asked for again", address, gai_strerror(rc));
+        told = true;
         poll(NULL, 0, td__deadline_left_ms(until, RESOLVE_MS));
     }
 }

@@ -245,8 +245,7 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
     r->team_size = td__ps_team_size(x->config);
     r->workers = (td_comm_size(x->comm) - r->servers) / r->team_size;
     r->server = r->rank < r->servers ? r->rank : -1;
-    r->ordered = x->checkpoint_dir ? td__server_order_read(x->checkpoint_dir) : 0;
-    r->ordered = r->ordered ? r->ordered : x->config->servers;
+    r->ordered = x->config->servers; /* what td__ps_resize has found: a later order is another */
     size_t tables =
         td_params_trainable(x->step.params) - td__params_dense(x->step.params); /* elements */
     TD_ASSERT(td__step_floats(s->engine) + tables == td__params_total(x->step.params),

@@ -44,7 +44,7 @@ run 0 "$tandem" train job.yaml --quiet --run-dir both -n 2
 grep -q "$digest" out || fail "the command on two ranks: $(cat out)"
 
 # What a program does on its own, before a run and after it, is not a rank that hangs.
-API_TRAIN_PAUSE=1.3 run 0 "$tandem" launch -n 2 --hang 600ms "${api[@]}" alone
+API_TRAIN_PAUSE=3 run 0 "$tandem" launch -n 2 --hang 2s "${api[@]}" alone
 grep -q "$digest $steps" out || fail "with pauses: $(cat out), the command: $digest"
 
 # Elastic ranks are members of a launch in the same way.

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 echo 'echo $$ >inner; while :; do sleep 0.1; done' >inner.sh
 begun() { [ -s inner ]; }
-inner_gone() { ! kill -0 "$(cat inner)" 2>/dev/null; }
+inner_gone() { [ -z "$(tr -d '\0' 2>/dev/null <"/proc/$(cat inner)/cmdline")" ]; } 2>/dev/null
 ended() { ! kill -0 "$pid" 2>/dev/null; }
 attend() {
     rm -f inner

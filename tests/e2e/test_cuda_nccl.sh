@@ -123,7 +123,7 @@ said 'remote process exited' && fail "NCCL's words hide who died"
 
 # A rank that is stopped is named while the others wait, and when they give up.
 "$tandem" train "$job" --run-dir nor-this -n 2 "${tcp[@]}" "${common[@]}" --set train.steps=4 \
-    --set parallel.timeout=8 --faults 'stop rank=1 at=step:2' >out 2>&1 &&
+    --set parallel.timeout=20 --faults 'stop rank=1 at=step:2' >out 2>&1 &&
     fail "a run without rank 1 succeeds"
 has 'stall: .*all_[a-z_]* #[0-9]* ([0-9]* u8, nccl).* has waited .* for rank 1 (host .*): stopped'
 has 'NCCL: rank 0: all-[a-z-]*: rank 1 did not come in time'

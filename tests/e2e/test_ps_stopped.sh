@@ -76,9 +76,11 @@ ends suspended 130
 # the data.
 for with in data.seed=1 data.partition=even; do
     begin "worker-$with" 3 --sync asgd --servers 1 -n 3 --set parallel.timeout=8 --set "$with" \
-        --set train.epochs=300
+        --set train.epochs=300 --set train.micro_batches=1 \
+        --faults 'slow rank=1 for=5ms at=step:1;slow rank=2 for=5ms at=step:1'
     left_out() { grep -q 'it is given to another worker, and rank 3 is' out || ended; }
     soon left_out || fail "$with: nobody is left out"
+    has 'it is given to another worker, and rank 3 is'
     soon past "worker-$with" 2100 || fail "$with: the run does not go on"
     kill -KILL "$stopped"
     ends "worker-$with" 0

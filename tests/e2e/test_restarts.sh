@@ -49,8 +49,8 @@ has 'a lease of 100 ms is too short for a heartbeat every 200 ms; give a longer 
 
 # Ranks that have ended their run do not hang, however long the rest of their work takes.
 rm -f ended
-run 0 "$tandem" train "$mark" -q -n 2 --hang 600ms --run-dir ended.run \
-    --set 'on.end=sleep 2; touch ended'
+run 0 "$tandem" train "$mark" -q -n 2 --hang 2s --run-dir ended.run \
+    --set 'on.end=sleep 5; touch ended'
 same "with a command at its end"
 [ -e ended ] || fail "the command at the end of the run did not end"
 

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
 #include <errno.h>
+#include <jansson.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -68,6 +69,16 @@ static uint64_t newest(void)
     return step;
 }
 
+/* Does it still say what it said? A blank may have become another, and the last digit of a number
+ * one that stands for the same number. */
+static bool says(const uint8_t *data, size_t nbytes, const json_t *was)
+{
+    json_t *now = json_loadb((const char *)data, nbytes, JSON_REJECT_DUPLICATES, NULL);
+    bool same = now && json_equal(now, was);
+    json_decref(now);
+    return same;
+}
+
 TEST(flipped_bits)
 {
     for (int f = 0; f < N_FILES; f++) {
@@ -75,16 +86,16 @@ TEST(flipped_bits)
         const char *path = path_of(NEW, FILES[f]);
         uint8_t *data = check_read_file(path, &nbytes);
         size_t stride = f == 2 ? 1 : nbytes / 40 + 1;
+        json_t *was = f == 2 ? json_loadb((const char *)data, nbytes, 0, NULL) : NULL;
         for (size_t i = 0; i < nbytes; i += stride) {
-            bool blank = f == 2 && (data[i] == ' ' || data[i] == '\n');
             data[i] ^= (uint8_t)(1 << (i % 8));
             check_write_file(path, data, nbytes);
-            /* A blank may have become another, or a letter of nothing that counts. */
             uint64_t step = newest();
-            CHECK(step == OLD || blank, "%s: byte %zu of %zu was flipped and not noticed", FILES[f],
-                  i, nbytes);
+            CHECK(step == OLD || (f == 2 && says(data, nbytes, was)),
+                  "%s: byte %zu of %zu was flipped and not noticed", FILES[f], i, nbytes);
             data[i] ^= (uint8_t)(1 << (i % 8));
         }
+        json_decref(was);
         check_write_file(path, data, nbytes);
         CHECK_EQ_INT(newest(), NEW);
         free(data);

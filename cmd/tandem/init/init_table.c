@@ -117,11 +117,22 @@ static bool names_rows(const char *name)
            !strncasecmp(name, "unnamed", 7) || (n > 3 && !strcasecmp(name + n - 3, "_id"));
 }
 
+/* As far as its first rows tell: one text may begin as a time does. */
+static bool all_times(const td__records *r, int64_t at)
+{
+    enum { ROWS = 100 };
+    bool all = r->rows > 0;
+    for (int64_t i = 0; all && i < r->rows && i < ROWS; i++) {
+        td__cell c = td__cell_at(r, i, at, NULL);
+        all = is_time(&c);
+    }
+    return all;
+}
+
 static void decide(const td__records *r, int64_t at, seen *c)
 {
     int64_t rows = r->rows < SEEN_ROWS ? r->rows : SEEN_ROWS;
     bool own = c->different * 2 > rows && c->different > MOST_CATEGORIES;
-    td__cell first = c->texts == r->rows ? td__cell_at(r, 0, at, NULL) : (td__cell){0};
 
     c->role = LEFT_OUT;
     if (!c->numbers && !c->texts)
@@ -132,7 +143,7 @@ static void decide(const td__records *r, int64_t at, seen *c)
         c->why = "it numbers the rows";
     else if (!c->texts)
         c->role = NUMERIC;
-    else if (own && is_time(&first))
+    else if (own && c->texts == r->rows && all_times(r, at))
         c->why = TIMES;
     else if (c->nbytes / (size_t)c->texts >= LONG_TEXT && own)
         c->role = WORDS;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/config.h"
@@ -24,6 +25,8 @@ typedef struct server {
     bool running;
     char name[128], dir[256]; /* dir "": none yet */
 } server;
+
+enum { TRIES = 5 }; /* to remove a folder in which ranks still make and remove files */
 
 static td_status load(const td__pmix_api **out)
 {
@@ -128,10 +131,12 @@ static td_status rank_env(td__foreign *f, int rank, td__texts *env, int *fd)
     return s->api->rank(rank, add, env, text) ? TD_FAIL(TD_EIO, "%s", text) : TD_OK;
 }
 
+/* Ranks that end remove files of theirs at the same time: what is gone is gone. */
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
     (void)st, (void)kind, (void)at;
-    return remove(path);
+    (void)remove(path);
+    return 0;
 }
 
 static void destroy(td__foreign *f)
@@ -139,8 +144,8 @@ static void destroy(td__foreign *f)
     server *s = f->server;
     if (s->running)
         s->api->stop();
-    if (s->dir[0])
-        nftw(s->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    for (int i = 0; i < TRIES && s->dir[0] && access(s->dir, F_OK) == 0; i++)
+        (void)nftw(s->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     td__free(s->hosts);
     td__free(s);
 }

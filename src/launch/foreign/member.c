@@ -13,7 +13,7 @@
 #include "net/socket.h"
 #include "net/store.h"
 
-enum { CONNECT_MS = 120000, ENDED_MS = 20000, ASK_MS = 10000, TRY_MS = 1000 };
+enum { CONNECT_MS = 120000, ENDED_MS = 20000, ASK_MS = 10000, TRY_MS = 1000, TRY_MOST_MS = 8000 };
 
 static const char ENDED[] = "foreign/member-ended/"; /* of each rank */
 
@@ -97,9 +97,11 @@ static td_status await_store(const td__foreign_member *m, const char *store, int
     td__deadline until = td__deadline_in_ms(CONNECT_MS);
     td__store *s = NULL;
     td_status st;
+    uint64_t ms = TRY_MS; /* more each time: a host may be too busy for a short try */
 
     do {
-        td__deadline once = td__deadline_in_ms(TRY_MS);
+        td__deadline once = td__deadline_in_ms(ms);
+        ms = ms < TRY_MOST_MS ? 2 * ms : ms;
         if (is_readable(stop_fd))
             return TD_FAIL(TD_EABORTED, "stopped while rank 0 was waited for at %s", store);
         st = td__store_connect(store, &m->spec.secret, &(td__store_opts){0},

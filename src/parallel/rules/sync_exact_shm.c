@@ -35,7 +35,8 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 static size_t exchange(const td__sync_sizes *z)
 {
     enum { SETS = 2 };
-    return (size_t)(z->own ? 1 : z->world.ranks) * SETS * td__sync_slots(z) * z->grads;
+    size_t sets = SETS * td__sync_slots(z) * z->grads;
+    return z->own ? sets + z->grads : (size_t)z->world.ranks * sets; /* own: beside them the sum */
 }
 
 static td_status create(td__sync *s)

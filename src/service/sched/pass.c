@@ -130,7 +130,9 @@ static void consider_reserving(td__sched *s, const job *j)
         td__sched_within(s->used, td__sched_takes(j), s->o.capacity) ||
         !td__sched_within(j->owner->used, j->j.need, j->owner->most))
         return;
-    bool room = s->o.preempt_ms >= 0 && waited >= s->o.preempt_ms && preempt(s, j);
+    /* By j's priority: it is j that has waited for others to be stopped. */
+    bool room =
+        s->o.preempt_ms >= 0 && s->pass_ms - j->eligible_ms >= s->o.preempt_ms && preempt(s, j);
     if (!room && waited < s->o.starve_ms)
         return;
     s->reserved = j;
