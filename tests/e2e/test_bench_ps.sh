@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # The benchmark of the parameter server runs to its end at small sizes: both programs push, pull and
 # check what comes back, over both transports, and every line says whether its bar is reached.
 . "$(dirname "$0")/lib.sh"

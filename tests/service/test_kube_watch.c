@@ -1,6 +1,7 @@
 /* The stream of a cluster's events: it goes on at the version of a bookmark, and begins anew, with
  * a look at everything, when the server has forgotten that one: as an answer 410 or as an event. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
