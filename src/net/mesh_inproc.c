@@ -261,14 +261,14 @@ static td_status post(inproc *m, td__xfer *x, port *at, queue *q)
     }
     pthread_mutex_unlock(&at->lock);
     if (other) {
-        bool token = is_token(other); /* a completed half may be gone at once */
+        bool short_one = is_token(other); /* a completed half may be gone at once */
         if (x->is_send ? meet_halves(w, m->base.rank, x, x->peer, other)
                        : meet_halves(w, x->peer, other, m->base.rank, x)) {
             x->done = true;
-            if (!token)
+            if (!short_one)
                 complete(theirs, other);
         }
-        if (token)
+        if (short_one)
             give_token(at, other);
         atomic_fetch_sub(&theirs->busy, 1);
         return x->done ? TD_OK : check_alive(m);
