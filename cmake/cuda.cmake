@@ -118,6 +118,10 @@ if(td_cuda)
     target_link_libraries(td_emulated_nccl PRIVATE Threads::Threads)
     target_compile_options(td_emulated_nccl PRIVATE -g -O2 -Wall -Wextra
       $<$<BOOL:${TD_WERROR}>:-Werror>)
+    if(TD_SANITIZE MATCHES "thread") # its threads wait by atomics, which must be seen
+      target_compile_options(td_emulated_nccl PRIVATE -fsanitize=thread)
+      target_link_options(td_emulated_nccl PRIVATE -fsanitize=thread)
+    endif()
     add_dependencies(td_emulated_cuda td_emulated_nccl)
   endif()
 endif()

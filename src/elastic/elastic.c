@@ -76,11 +76,14 @@ static void say(const td__generation *g, const td__replica *r)
 
 static void enter(td__elastic *e, const td__generation *g, td_comm *comm)
 {
-    *e->world = (td__world){.comm = comm,
-                            .rank = g->rank,
-                            .ranks = g->size,
-                            .generation = g->number,
-                            .phase = e->world->phase};
+    /* Where fixed ranks train a second time it is as it was, and threads that read samples ahead
+     * look at it. */
+    if (e->world->comm != comm || e->world->generation != g->number)
+        *e->world = (td__world){.comm = comm,
+                                .rank = g->rank,
+                                .ranks = g->size,
+                                .generation = g->number,
+                                .phase = e->world->phase};
     if (comm)
         td__comm_points(comm, td__faults_points(e->faults));
     td__faults_generation(e->faults, g->number, g->rank, g->size, comm);

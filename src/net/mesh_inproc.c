@@ -12,7 +12,8 @@
  *     bell rings
  *
  * A message of at most TOKEN bytes does not wait for its receiver, as between processes: a copy of
- * it does (`token`), which the port has again when it was taken.
+ * it does (`token`), which the port has again when it was taken. While a port has none to spare,
+ * short messages wait like others.
  *
  * A rank that fails gives its buffers back to its caller, so it first takes its own halves out of
  * all queues and waits for copies that others have begun (`busy`).
@@ -33,7 +34,7 @@
 #include "net/backoff.h"
 #include "net/poison.h"
 
-enum { PAGE = 4096, TOKEN = 8 };
+enum { PAGE = 4096, TOKEN = 8, TOKENS = 256 }; /* bytes of one; of a port */
 
 typedef struct queue {
     td__xfer *head, **tail;
@@ -47,7 +48,7 @@ typedef struct token {
 typedef struct port {
     pthread_mutex_t lock;
     queue *from;      /* (size) by the other rank */
-    td__xfer *idle;   /* tokens to be used again: steps allocate nothing */
+    td__xfer *idle;   /* tokens to be used (again): steps allocate nothing */
     atomic_bool left; /* destroyed while healthy */
     _Atomic(td__xfer *) completed;
     atomic_int busy; /* copies by others that touch this rank's buffers */
@@ -69,6 +70,7 @@ typedef struct world {
     atomic_int refs;
     port *ports;
     queue *queues;
+    token *tokens;                    /* (size, TOKENS) */
     _Atomic uint32_t met, generation; /* the barrier: ranks that came, how often it opened */
     pthread_mutex_t lock;             /* protects regions */
     region *regions;
@@ -164,14 +166,9 @@ static bool has_sender(const queue *q)
 static bool leave_token(port *at, queue *q, td__xfer *x)
 {
     token *t = (token *)at->idle;
-    if (x->nbytes > TOKEN)
+    if (x->nbytes > TOKEN || !t)
         return false;
-    if (t)
-        at->idle = t->x.next;
-    else
-        t = td__malloc(sizeof *t);
-    if (!t)
-        return false;
+    at->idle = t->x.next;
     t->x = (td__xfer){.data = t->bytes,
                       .nbytes = x->nbytes,
                       .tag = x->tag,
@@ -445,22 +442,10 @@ static void inproc_unshare(td__mesh *mesh, uint64_t id)
     }
 }
 
-static void free_tokens(td__xfer *x)
-{
-    for (td__xfer *next; x; x = next) {
-        next = x->next;
-        td__free(x);
-    }
-}
-
 static void world_release(world *w)
 {
     if (atomic_fetch_sub(&w->refs, 1) != 1)
         return;
-    for (int i = 0; w->queues && i < w->size * w->size; i++)
-        free_tokens(w->queues[i].head); /* all that is left there */
-    for (int r = 0; w->ports && r < w->size; r++)
-        free_tokens(w->ports[r].idle);
     while (w->regions) {
         region *g = w->regions;
         w->regions = g->next;
@@ -472,6 +457,7 @@ static void world_release(world *w)
     pthread_mutex_destroy(&w->lock);
     td__free(w->ports);
     td__free(w->queues);
+    td__free(w->tokens);
     td__free(w->want);
     td__free(w);
 }
@@ -533,14 +519,17 @@ static td_status world_create(int size, world **out)
     pthread_mutex_init(&w->lock, NULL);
     w->ports = td__calloc(n, sizeof *w->ports);
     w->queues = td__calloc(n * n, sizeof *w->queues);
+    w->tokens = td__calloc(n * TOKENS, sizeof *w->tokens);
     w->want = td__calloc(n, sizeof *w->want);
     for (int r = 0; w->ports && r < size; r++) {
         pthread_mutex_init(&w->ports[r].lock, NULL);
         w->ports[r].from = w->queues ? w->queues + (size_t)r * n : NULL;
         for (int s = 0; w->queues && s < size; s++)
             queue_init(&w->ports[r].from[s]);
+        for (int i = 0; w->tokens && i < TOKENS; i++)
+            give_token(&w->ports[r], &w->tokens[r * TOKENS + i].x);
     }
-    if (!w->ports || !w->queues || !w->want) {
+    if (!w->ports || !w->queues || !w->tokens || !w->want) {
         world_release(w);
         return TD_FAIL(TD_ENOMEM, "inproc: a world of %d ranks", size);
     }
