@@ -76,8 +76,7 @@ static void say(const td__generation *g, const td__replica *r)
 
 static void enter(td__elastic *e, const td__generation *g, td_comm *comm)
 {
-    /* Where fixed ranks train a second time it is as it was, and threads that read samples ahead
-     * look at it. */
+    /* That of fixed ranks is as the trainer was made, whose threads look at it. */
     if (e->world->comm != comm || e->world->generation != g->number)
         *e->world = (td__world){.comm = comm,
                                 .rank = g->rank,

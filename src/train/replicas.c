@@ -107,8 +107,6 @@ int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *o
 
 td_status td__replicas_begin(td__trainer *t)
 {
-    t->world.rank = td__trainer_rank(t);
-    t->world.ranks = td__trainer_ranks(t);
     /* A checkpoint whose shards all load together is the one state that rank 0 may not have. */
     t->replica.has = t->run.resuming ? TD_REPLICA_STATE : TD_REPLICA_BEGINNING;
     return t->world.ranks > 1 ? td__catch_up_first(&t->elastic) : TD_OK;

@@ -58,7 +58,11 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
 {
     td__train_opts *o = &t->o;
     *o = *opts;
-    t->world.comm = o->comm;
+    if (!o->members) /* for good: threads that read samples ahead look at it */
+        t->world = (td__world){.comm = o->comm,
+                               .rank = o->comm ? td_comm_rank(o->comm) : 0,
+                               .ranks = o->comm ? td_comm_size(o->comm) : 1,
+                               .generation = 1};
     if (!o->agent)
         o->agent = o->members;
     if (!o->watch)
