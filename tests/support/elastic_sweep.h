@@ -14,11 +14,12 @@
 #include "support/check.h"
 #include "support/elastic_world.h"
 #include "support/full.h"
+#include "support/sanitized.h"
 #include "tandem/log.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
 
-enum { STEPS = 3 };
+enum { STEPS = 3, SOME = SANITIZED ? 41 : 11 }; /* one call of so many is met, in samples */
 
 /* user: is there a row-sparse table? */
 static inline td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
@@ -152,7 +153,7 @@ static inline void sweep_steps(const arrangement *a, int n)
             for (int step = 1; step <= STEPS; step++) {
                 if (!full_or_sampled(i + rank + step, STEPS))
                     continue;
-                int calls = sweep(&a[i], "step", step, rank, full_test() ? 1 : 11);
+                int calls = sweep(&a[i], "step", step, rank, full_test() ? 1 : SOME);
                 CHECK(calls >= 5, "%s: only %d calls in step %d", a[i].name, calls, step);
             }
 }
@@ -162,7 +163,7 @@ static inline void sweep_generations(const arrangement *a, int n)
 {
     for (int i = 0; i < n; i++)
         for (int rank = 0; rank < a[i].size; rank++)
-            CHECK(sweep(&a[i], "generation", 1, rank, full_test() ? 1 : 13) >= 2,
+            CHECK(sweep(&a[i], "generation", 1, rank, full_test() ? 1 : SOME + 2) >= 2,
                   "%s: nothing happened", a[i].name);
 }
 
