@@ -146,8 +146,8 @@ static const td__flag FLAGS[] = {
     {"tls", 0, NULL, "encrypt the connections between ranks", NULL},
     {"log-dir", 0, "DIR", "write rank-N.log there for each rank", "FILE"},
     {"framework", 0, "NAME",
-     "whose program it is: mpich, openmpi, horovod, which are served, or none (by its "
-     "libraries); with -n 2:8 its ranks begin anew in each world, but those of tandem, which join",
+     "framework of the program: mpich, openmpi or horovod get a rendezvous, none does not, tandem "
+     "joins elastic ranks; without it the program's libraries decide",
      NULL},
     {"roles", 0, "NAME:N,...",
      "roles of the first ranks, such as chief:1,ps:2 for TensorFlow; the others are workers", NULL},

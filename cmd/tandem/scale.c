@@ -95,10 +95,9 @@ static int run(const td__args *a)
 
 static const td__flag FLAGS[] = {{.name = "servers",
                                   .value = "S",
-                                  .help = "so many of the ranks are parameter servers, whose "
-                                          "shards move; of a run that has some "
-                                          "and, for more than one, their copies "
-                                          "(parallel.replicas)"},
+                                  .help = "number of parameter servers among the ranks; shards "
+                                          "move to them (the run must have servers and, for "
+                                          "more than one, parallel.replicas)"},
                                  {.name = NULL}};
 
 static const char *const EXAMPLES[] = {

@@ -215,7 +215,7 @@ static void add_features(td__text *t, const td__records *r, const seen *cols, bo
             td__init_word(t, r->names[c]);
             td__text_printf(t, " (%s)\n",
                             series && cols[c].why == TIMES
-                                ? "dates or times, in whose order the rows are"
+                                ? "dates or times; the rows are in their order"
                                 : cols[c].why);
         }
 }

@@ -197,7 +197,7 @@ static td_status hold_signals(sigset_t *before, int *signals)
     return *signals < 0 ? TD_FAIL(TD_EIO, "no descriptor for signals: %s", strerror(errno)) : TD_OK;
 }
 
-/* Whose MPI it is, a program says that is linked with one. A signal ends the waiting for others. */
+/* The rendezvous of this rank; its program's libraries say which MPI. Signals interrupt it. */
 static td_status meet(attendance *t, const char *framework, const char *program, int signals)
 {
     const char *id = getenv("JOB_ID"), *attempt = getenv("TANDEM_ATTEMPT");

@@ -302,10 +302,13 @@ static td_status forget_there(ssh *s, int host, const char *token)
     char dir[PATH];
     td__text script = {0}, out = {0};
 
+    /* Processes that were just killed may still have made a file there. */
     group_dir(s, token, dir);
     td__text_add(&script, "rm -rf -- ");
     td__shell_quote(&script, dir);
-    td__text_add(&script, "\n");
+    td__text_add(&script, " 2>/dev/null || { sleep 1; rm -rf -- ");
+    td__shell_quote(&script, dir);
+    td__text_add(&script, "; }\n");
     td_status st = run_there(s, host, &script, (td__command_opts){.out = &out});
     td__text_fini(&script);
     td__text_fini(&out);
